@@ -1,4 +1,4 @@
-"""Text to addresses: where to listen, where a worker is. No name is looked up, nothing connects.
+"""Text to addresses: where to listen, where a worker is, where files are. Nothing is looked up.
 
 A `ValueError` from here says what would be right; it never repeats the text, which may hold a
 password.
@@ -22,13 +22,15 @@ _HIGHEST_PORT = 65535
 _PORT_SHAPE = "the port must be a number from {} to 65535"
 
 
-def listen_address(text: str | int) -> Listen:
+def listen_address(value: object) -> Listen:
     """`HOST:PORT`, `:PORT` (every interface), `[IPv6]:PORT`, or a port alone (loopback).
 
     Raises:
         ValueError: it is none of these.
     """
-    text = str(text)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(_LISTEN_SHAPE)  # noqa: TRY004  one kind of error for one kind of fault
+    text = str(value)
     if text.isascii() and text.isdigit():
         return Listen(port=_port(text, lowest=0))
     match = _LISTEN.fullmatch(text)
@@ -43,6 +45,17 @@ def listen_address(text: str | int) -> Listen:
     return Listen(host.lower(), port)
 
 
+def file_path(value: object) -> str:
+    """The path, unchanged.
+
+    Raises:
+        ValueError: it is empty or holds a control character.
+    """
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise ValueError("must be a path in printable characters")
+    return value
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can connect to `host`; of names that is sure of localhost only."""
     if host.rstrip(".") == "localhost":
@@ -53,13 +66,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def worker_url(text: str) -> str:
+def worker_url(value: object) -> str:
     """The URL's normal form: without the scheme's own port, and without `/v1` or `/` at its end.
 
     Raises:
         ValueError: it isn't the base URL of an HTTP server, or it holds a password or a query.
     """
-    if not text.isascii() or not text.isprintable() or " " in text:
+    text = value if isinstance(value, str) else ""
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise ValueError("must be a URL in printable ASCII without spaces")
     if "://" not in text:
         raise ValueError("must begin with http:// or https://, as in http://10.0.0.5:8000")
@@ -71,7 +85,7 @@ def worker_url(text: str) -> str:
         ) from None
     if parts.scheme not in {"http", "https"}:
         raise ValueError("must begin with http:// or https://")
-    if "@" in parts.netloc:
+    if "@" in text:
         raise ValueError("must hold no user or password; put the worker's key under api_key")
     if "?" in text or "#" in text:
         raise ValueError("must end before any ? or #; a key belongs under api_key")

@@ -5,16 +5,18 @@ composition root passes their parts on. All times are seconds and all sizes byte
 switches its limit off unless its line says otherwise.
 """
 
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 Engine = Literal[
     "auto", "vllm", "sglang", "llamacpp", "tgi", "ollama", "tei", "triton", "generic"
 ]  # "auto": found out by asking the worker
 
+DATA = "./tiergate-data"
 
-@dataclass(frozen=True, slots=True)
-class Listen:
+
+class Listen(msgspec.Struct, frozen=True):
     """Where clients connect.
 
     Attributes:
@@ -30,34 +32,38 @@ class Listen:
         return f"{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
+class Tls(msgspec.Struct, frozen=True):
     """The certificate clients see: paths of two PEM files, chain and private key."""
 
     cert: str
     key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSettings:
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One model server.
 
     Attributes:
         url: `http(s)://host[:port][/prefix]`, without `/v1` or a slash at its end; holds no secret.
         upstream_model: the name under which the worker serves the pool's model; None = taken from
             its `/v1/models`.
-        api_key: sent to it as bearer token; None = none. Kept out of `repr`.
+        api_key: sent to it as bearer token; None = none. `repr` hides it.
         engine: what kind of server it is.
     """
 
     url: str
     upstream_model: str | None = None
-    api_key: str | None = field(default=None, repr=False)
+    api_key: str | None = None
     engine: Engine = "auto"
 
+    def __repr__(self) -> str:
+        shown = None if self.api_key is None else "(hidden)"
+        return (
+            f"WorkerSettings(url={self.url!r}, upstream_model={self.upstream_model!r}, "
+            f"api_key={shown}, engine={self.engine!r})"
+        )
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSettings:
+
+class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Workers that serve the same model.
 
     Attributes:
@@ -71,8 +77,7 @@ class PoolSettings:
     workers: tuple[WorkerSettings, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How long each wait may take, in seconds."""
 
     connect_s: float = 5.0  # for a TCP (and TLS) connection to a worker; never off
@@ -88,8 +93,7 @@ class Timeouts:
     drain_timeout_s: float = 120.0  # then: for the streams to finish; 0 = cut at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How much is held at once."""
 
     body_bytes: int = 32 * 1024**2  # of one request's body, unpacked
@@ -97,8 +101,7 @@ class Limits:
     connections: int = 16384  # of clients
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class Log(msgspec.Struct, frozen=True, kw_only=True):
     """What is written to the log.
 
     Attributes:
@@ -108,8 +111,7 @@ class Log:
     requests: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All of it.
 
     Attributes:
@@ -122,7 +124,7 @@ class Settings:
 
     pools: tuple[PoolSettings, ...]
     listen: Listen = Listen()
-    data: str = "./tiergate-data"
+    data: str = DATA
     auth: Literal["none"] | None = None
     tls: Tls | None = None
     timeouts: Timeouts = Timeouts()

@@ -21,7 +21,9 @@ _MICROSECONDS = {
 _BYTES = {"TB": 1024**4, "GB": 1024**3, "MB": 1024**2, "KB": 1024, "B": 1}
 _BYTES_BY_NAME = _BYTES | {f"{unit[0]}iB": n for unit, n in _BYTES.items() if unit != "B"}
 
+_LONGEST_DAYS = 3650  # what timers take without overflow, and more than anybody means
 _DURATION_SHAPE = "must be a duration with its unit, such as 500ms, 2s, 1.5m, 24h or 7d; or 0"
+_TOO_LONG = f"must be at most {_LONGEST_DAYS}d"
 _SIZE_SHAPE = "must be a size such as 32MB, 64KB or 1.5GB (1 MB = 1024 * 1024 bytes)"
 
 
@@ -29,13 +31,16 @@ def duration(value: str | float) -> float:
     """Seconds, from `"500ms"`, `"2s"`, `"1.5h"`, `"24h"`, `"7d"` or 0. Units: us, ms, s, m, h, d.
 
     Raises:
-        ValueError: it is something else, a number without a unit, or finer than a microsecond.
+        ValueError: it is something else, a number without a unit, finer than a microsecond, or
+            longer than ten years.
     """
     if (_is_number(value) and value == 0) or value == "0":
         return 0.0
     microseconds = _whole(value, _MICROSECONDS) if isinstance(value, str) else None
     if microseconds is None:
         raise ValueError(_DURATION_SHAPE)
+    if microseconds > _LONGEST_DAYS * _MICROSECONDS["d"]:
+        raise ValueError(_TOO_LONG)
     return microseconds / 1_000_000
 
 
