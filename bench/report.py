@@ -51,8 +51,8 @@ def verdict_table(figures):
         sign = "<" if bound.strict else "≤"
         shown = {None: "not measured", True: "yes", False: "**no**"}[holds]
         unit = f" {bound.unit}" if bound.unit else ""
-        value = number(value, 2 if unit else 0)
-        rows.append((bound.says, f"{sign} {bound.limit:g}{unit}", value, shown))
+        limit = f"{sign} {bound.limit:g}{unit}"
+        rows.append((bound.says, limit, number(value, 2 if unit else 0), shown))
     return table("Verdict", ("tiergate", "bound", "measured", "holds"), rows)
 
 
