@@ -1,0 +1,1 @@
+"""Protocol shapes, sans-IO: bytes in, facts or bytes out."""
