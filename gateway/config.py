@@ -64,9 +64,9 @@ def load(text: str, file: str, env: Mapping[str, str]) -> Settings:
         raise _refusal(read.problems)
     settings, misfits = shape.settings_of(read)
     problems = list(read.problems)
-    told = {problem.path for problem in problems}
     # what couldn't be filled in is None in the tree, and would be told again as missing
-    problems += [misfit for misfit in misfits if misfit.path not in told]
+    told = {(problem.path, problem.line) for problem in problems}
+    problems += [misfit for misfit in misfits if (misfit.path, misfit.line) not in told]
     problems += [read.problem(path, expected) for path, expected in _conflicts(read.data)]
     if problems or settings is None:
         raise _refusal(problems)
@@ -125,14 +125,17 @@ def from_urls(
 def check_files(settings: Settings, file: str = "settings") -> list[Problem]:
     """What is wrong with the files that `settings` name; `file` is where they are named.
 
-    Reads the certificate and its key, and looks at the data folder; writes nothing.
+    Reads the certificate and its key, and looks at the data folder. Writes nothing. Relative
+    paths start where the process does.
     """
     problems = []
     if settings.tls is not None:
         problems += [Problem(file, 0, *fault) for fault in _certificate_faults(settings.tls)]
-    data = Path(settings.data)
-    if data.exists() and not (data.is_dir() and os.access(data, os.W_OK | os.X_OK)):
-        problems.append(Problem(file, 0, "data", settings.data, "must be a folder to write in"))
+    data = Path(settings.data).absolute()
+    nearest = next(path for path in (data, *data.parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        expected = "must be a folder to write in, or one that can be made"
+        problems.append(Problem(file, 0, "data", settings.data, expected))
     return problems
 
 

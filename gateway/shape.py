@@ -43,37 +43,37 @@ from policies.wording import Path, did_you_mean
 _VARIABLE = re.compile(r"\$\{\w+\}")
 _TIMES = Timeouts()
 _SIZES = Limits()
-_TEXT = {"type": "string", "minLength": 1}
 
-_Text = Annotated[str, PlainValidator(scalars.text), WithJsonSchema(_TEXT)]
-_Secret = Annotated[str, PlainValidator(scalars.secret), WithJsonSchema(_TEXT)]
-_File = Annotated[str, PlainValidator(addresses.file_path), WithJsonSchema(_TEXT)]
+
+def _json(schema: dict[str, Any]) -> WithJsonSchema:
+    """`schema`, or text with a `${NAME}` in it."""
+    return WithJsonSchema({"anyOf": [schema, {"type": "string", "pattern": r"\$\{"}]})
+
+
+_TEXT = {"type": "string", "minLength": 1}
+_URL = {"type": "string", "pattern": "^https?://"}
+_DURATION = {"anyOf": [{"type": "string", "pattern": "^([0-9.]+(us|ms|s|m|h|d)|0)$"}, {"const": 0}]}
+_SIZE = {"anyOf": [{"type": "string", "pattern": "^[0-9.]+([KMGT]i?)?B?$"}, {"type": "integer"}]}
+_COUNT = {"type": "integer", "minimum": 1}
+
+_Text = Annotated[str, PlainValidator(scalars.text), _json(_TEXT)]
+_Secret = Annotated[str, PlainValidator(scalars.secret), _json(_TEXT)]
+_File = Annotated[str, PlainValidator(addresses.file_path), _json(_TEXT)]
 _PoolName = Annotated[str, PlainValidator(scalars.name)]
-_WorkerUrl = Annotated[
-    str,
-    PlainValidator(addresses.worker_url),
-    WithJsonSchema({"type": "string", "pattern": "^https?://"}),
-]
+_WorkerUrl = Annotated[str, PlainValidator(addresses.worker_url), _json(_URL)]
 _ListenAddress = Annotated[
-    Listen,
-    PlainValidator(addresses.listen_address),
-    WithJsonSchema({"type": ["string", "integer"]}),
+    Listen, PlainValidator(addresses.listen_address), _json({"type": ["string", "integer"]})
 ]
-_Flag = Annotated[bool, PlainValidator(scalars.flag), WithJsonSchema({"type": "boolean"})]
-_Count = Annotated[
-    int, PlainValidator(scalars.count), WithJsonSchema({"type": "integer", "minimum": 1})
-]
-_Bytes = Annotated[
-    int, PlainValidator(scalars.some(size)), WithJsonSchema({"type": ["string", "integer"]})
-]
-_DURATION = {"type": ["string", "integer"], "pattern": r"^([0-9.]+(us|ms|s|m|h|d)|0)$"}
-_Duration = Annotated[float, PlainValidator(duration), WithJsonSchema(_DURATION)]
-_SomeDuration = Annotated[float, PlainValidator(scalars.some(duration)), WithJsonSchema(_DURATION)]
+_Flag = Annotated[bool, PlainValidator(scalars.flag), _json({"type": "boolean"})]
+_Count = Annotated[int, PlainValidator(scalars.count), _json(_COUNT)]
+_Bytes = Annotated[int, PlainValidator(scalars.some(size)), _json(_SIZE)]
+_Duration = Annotated[float, PlainValidator(duration), _json(_DURATION)]
+_SomeDuration = Annotated[float, PlainValidator(scalars.some(duration)), _json(_DURATION)]
 _ENGINES = get_args(Engine)
 _Engine = Annotated[
-    Engine, PlainValidator(scalars.choice(_ENGINES)), WithJsonSchema({"enum": list(_ENGINES)})
+    Engine, PlainValidator(scalars.choice(_ENGINES)), _json({"enum": list(_ENGINES)})
 ]
-_Auth = Annotated[str, PlainValidator(scalars.choice(["none"])), WithJsonSchema({"const": "none"})]
+_Auth = Annotated[str, PlainValidator(scalars.choice(["none"])), _json({"const": "none"})]
 
 
 def _key(
@@ -139,7 +139,9 @@ class WorkerShape(_Shape):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "string", "pattern": "^https?://"}, handler(core_schema)]}
+        mapping = handler(core_schema)
+        mapping.pop("title")
+        return {"anyOf": [_URL, mapping]}
 
 
 class PoolShape(_Shape):

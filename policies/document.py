@@ -178,12 +178,12 @@ class _Reading:
         first_line: dict[str, int] = {}
         for key_node, value_node, is_own in self._entries(path, node):
             if not isinstance(key_node, ScalarNode):
-                self._wrong(path, key_node, "a key must be text")
+                self._tell(path, _line(key_node), "a key must be text")
                 continue
             key, line = key_node.value, _line(key_node)
             if key in first_line and is_own:
                 expected = f"is given twice; line {first_line[key]} has it already"
-                self.problems.append(Problem(self._file, line, dotted((*path, key)), "", expected))
+                self._tell((*path, key), line, expected)
             elif key not in tree:
                 self.lines[*path, key] = line
                 tree[key] = self.value((*path, key), value_node)
@@ -255,7 +255,9 @@ class _Reading:
 
     def _wrong(self, path: Path, node: Node, expected: str) -> None:
         line = self.lines.get(path, _line(node))
-        found = self.written.get(path, "")
+        self._tell(path, line, expected, found=self.written.get(path, ""))
+
+    def _tell(self, path: Path, line: int, expected: str, *, found: str = "") -> None:
         self.problems.append(Problem(self._file, line, dotted(path), found, expected))
 
 

@@ -6,7 +6,7 @@ A `ValueError` from here says what would be right and never repeats the text.
 
 import re
 
-_NUMBER_AND_UNIT = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?([A-Za-z]+)")
+_NUMBER_AND_UNIT = re.compile(r"([0-9]{1,20})(?:\.([0-9]{1,9}))?([A-Za-z]+)")
 
 _MICROSECONDS = {
     "d": 86_400_000_000,

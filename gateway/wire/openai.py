@@ -218,7 +218,7 @@ def _asking(options: msgspec.Raw) -> bytes | None:
 # kind that is looked for. If no escape in the body can spell a letter of the name, it is written
 # out, so it is among the matches. If there is only one match, that is it.
 # A letter's escape begins with \u006 (a to o) or \u007 (p to z), the underscore's is \u005f.
-_MODEL = re.compile(rb'"model"[ \t\r\n]*:[ \t\r\n]*(?=("(?:[^"\\]|\\.)*"))', re.DOTALL)
+_MODEL = re.compile(rb'"model"[ \t\r\n]*:[ \t\r\n]*(?=("[^"\\]*(?:\\.[^"\\]*)*"))', re.DOTALL)
 _OPTIONS = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*')
 
 
@@ -236,7 +236,7 @@ def _cut(body: bytes, facts: Facts, changes: dict[str, bytes]) -> list[Part] | N
             return None
         start, end, lead = place
         places.append((start, end, lead + changes["stream_options"]))
-    view = memoryview(body)
+    view: Part = memoryview(body) if len(body) > _LARGE else body
     parts: list[Part] = []
     at = 0
     for start, end, new in sorted(places):

@@ -92,10 +92,9 @@ class _Tally:
                 or "cache_creation_input_tokens" in usage
             )
         self._take(usage, _NAMES_BESIDE if beside else _NAMES)
-        for name, names in _DETAILS.items():
-            details = usage.get(name)
-            if isinstance(details, dict):
-                self._take(details, names)
+        for name in _DETAILS.keys() & usage.keys():
+            if isinstance(usage[name], dict):
+                self._take(usage[name], _DETAILS[name])
 
     def add_timings(self, raw: msgspec.Raw) -> None:
         """Take in llama.cpp's `timings`, where nothing better was said.
@@ -120,10 +119,9 @@ class _Tally:
         self._take(counts, {kind: kind for kind in counts})
 
     def _take(self, counts: dict[str, Any], names: dict[str, str]) -> None:
-        for name, kind in names.items():
-            value = _count(counts.get(name))
-            if value is not None:
-                self._seen[kind] = value
+        for name, value in counts.items():
+            if name in names and _count(value) is not None:
+                self._seen[names[name]] = value
 
     def usage(self) -> Usage | None:
         """Return what is known so far; None if that is nothing.
@@ -239,13 +237,15 @@ class UsageScanner:
         if _WORTH_A_LOOK.search(data) is None:
             return data
         events = list(sse.split(data))
-        kept = [event for event in events if not self._is_ours(event)]
+        kept = [
+            event
+            for event in events
+            if _WORTH_A_LOOK.search(event) is None or not self._is_ours(event)
+        ]
         return data if len(kept) == len(events) else b"".join(kept)
 
     def _is_ours(self, event: bytes) -> bool:
         """Read one event; whether it is to be taken out."""
-        if _WORTH_A_LOOK.search(event) is None:
-            return False
         said = sse.payload(event)
         chunk = _decoded(said, _CHUNK)
         if chunk is None:

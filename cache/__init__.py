@@ -1,0 +1,1 @@
+"""What was answered before. It knows neither `gateway` nor `policies`."""

@@ -1,0 +1,153 @@
+"""The life of the process: listen, look after what waits, and on SIGTERM finish what is in hand."""
+
+import asyncio
+import resource
+import signal
+import ssl
+from collections.abc import Callable
+
+from aiohttp import web
+
+from gateway.app.compose import Parts, compose
+from gateway.clock import Clock
+from gateway.front.lane import Lane
+from gateway.front.lanes import Lanes
+from gateway.settings import Settings
+
+SWEEP_S = 0.25
+FIRST_ROUND_S = 2.0
+BACKLOG = 4096
+MAX_HEAD_FIELD_BYTES = 32 << 10  # of a head that aiohttp reads; the lane's own limit is tighter
+
+
+class Gateway:
+    """A gateway that runs."""
+
+    def __init__(self, settings: Settings, clock: Clock, say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._say = say
+        self._stop = asyncio.Event()
+        self._stop_now = asyncio.Event()
+
+    def stop(self) -> None:
+        """Drain and end; said twice: end without waiting."""
+        (self._stop_now if self._stop.is_set() else self._stop).set()
+
+    async def run(self, *, with_lane: bool = True) -> None:
+        """Serve until `stop` is called. Raises OSError if the address can't be had."""
+        raise_file_limit()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        async with asyncio.TaskGroup() as tasks:
+            parts = compose(self._settings, self._clock, tasks.create_task, self._say)
+            lanes, runner = await self._front(parts)
+            background = [tasks.create_task(parts.discovery.follow(w)) for w in parts.fleet.workers]
+            background.append(tasks.create_task(self._sweep(parts, lanes, runner)))
+            try:
+                await self._first_round(parts)
+                server = await self._listen(lanes, runner, with_lane=with_lane)
+                await self._stop.wait()
+                await self._drain(parts, lanes, server)
+            finally:
+                for task in background:
+                    task.cancel()
+                lanes.close()
+                await runner.cleanup()
+                for worker in parts.fleet.workers:
+                    worker.endpoint.close()
+                parts.log.close()
+
+    async def _front(self, parts: Parts) -> tuple[Lanes, web.AppRunner]:
+        settings = self._settings
+        runner = web.AppRunner(
+            parts.routes.application(),
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=0.0,  # by then everything had its time
+            keepalive_timeout=settings.timeouts.client_idle_s,
+            max_line_size=MAX_HEAD_FIELD_BYTES,
+            max_field_size=MAX_HEAD_FIELD_BYTES,
+        )
+        await runner.setup()
+        aiohttp_server = runner.server
+        assert aiohttp_server is not None  # noqa: S101  (made by setup)
+        lanes = Lanes(
+            desk=parts.desk,
+            to_aiohttp=aiohttp_server,
+            call_soon=asyncio.get_running_loop().call_soon,
+            patience=parts.patience,
+            max_body_bytes=settings.limits.body_bytes,
+            max_connections=settings.limits.connections,
+        )
+        return lanes, runner
+
+    async def _first_round(self, parts: Parts) -> None:
+        """Let the workers tell their models before the first request.
+
+        One that is silent doesn't hold up the rest.
+        """
+        try:
+            async with asyncio.timeout(FIRST_ROUND_S):
+                await parts.discovery.first_round.wait()
+        except TimeoutError:
+            pass
+        names = ", ".join(sorted(parts.fleet.models())) or "none yet"
+        self._say(f"models: {names}")
+
+    async def _listen(
+        self, lanes: Lanes, runner: web.AppRunner, *, with_lane: bool
+    ) -> asyncio.Server:
+        settings = self._settings
+        tls = None
+        if settings.tls is not None:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(settings.tls.cert, settings.tls.key)
+            tls.set_alpn_protocols(["http/1.1"])
+        server = await asyncio.get_running_loop().create_server(
+            (lambda: Lane(lanes)) if with_lane else runner.server,  # type: ignore[arg-type]
+            settings.listen.host or None,
+            settings.listen.port,
+            ssl=tls,
+            backlog=BACKLOG,
+        )
+        scheme = "https" if tls else "http"
+        for socket in server.sockets:
+            host, port = socket.getsockname()[:2]
+            self._say(f"listening on {scheme}://{f'[{host}]' if ':' in host else host}:{port}")
+        return server
+
+    async def _sweep(self, parts: Parts, lanes: Lanes, runner: web.AppRunner) -> None:
+        """Look after everything that waits, a few times a second, instead of a timer for each."""
+        aiohttp_server = runner.server
+        while True:
+            await self._clock.sleep(SWEEP_S)
+            now = self._clock.now()
+            lanes.sweep(now, len(aiohttp_server.connections) if aiohttp_server else 0)
+            for worker in parts.fleet.workers:
+                worker.endpoint.sweep(now)
+            parts.log.flush()
+
+    async def _drain(self, parts: Parts, lanes: Lanes, server: asyncio.Server) -> None:
+        """Not ready at once; then no more connections; then as long as it takes, within limits."""
+        timeouts = self._settings.timeouts
+        parts.status.draining = True
+        self._say(f"draining: {parts.desk.live} requests in hand")
+        await self._wait_or_now(timeouts.drain_delay_s, lambda: False)
+        server.close()
+        lanes.drain()
+        await self._wait_or_now(timeouts.drain_timeout_s, lambda: parts.desk.live == 0)
+        self._say(f"stopped with {parts.desk.live} requests cut off")
+
+    async def _wait_or_now(self, seconds: float, enough: Callable[[], bool]) -> None:
+        end = self._clock.now() + seconds
+        while not enough() and not self._stop_now.is_set() and self._clock.now() < end:
+            await self._clock.sleep(min(0.05, max(0.0, end - self._clock.now())))
+
+
+def raise_file_limit() -> None:
+    """Every connection is a file; take as many as the system lets this process have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,1 @@
+"""The `tiergate` command: one module a verb."""

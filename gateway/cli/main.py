@@ -1,0 +1,111 @@
+"""The command line.
+
+It reads arguments, says what is wrong with them, and hands over to `gateway.app`.
+"""
+
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+import uvloop
+
+from gateway import config
+from gateway.app.run import Gateway
+from gateway.cli.demo import demo
+from gateway.clock import SystemClock
+from gateway.errors import ConfigError
+from gateway.settings import Settings
+
+PROBLEMS, USAGE = 1, 2  # exit codes
+
+app = typer.Typer(
+    name="tiergate",
+    help="One OpenAI-compatible gateway in front of your own model servers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(demo)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    *, show: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False
+) -> None:
+    """One OpenAI-compatible gateway in front of your own model servers."""
+    if show:
+        print(metadata.version("tiergate"))
+        raise typer.Exit
+
+
+@app.command()
+def serve(  # noqa: PLR0913  (each is an option of the command)
+    urls: Annotated[
+        list[str] | None,
+        typer.Argument(help="Model servers, such as http://gpu1:8000. Their models are found out."),
+    ] = None,
+    *,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", "-c", help="A gateway.yaml instead of URLs.")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT to listen on.  [default: 127.0.0.1:8080]")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Folder for the gateway's own files.  [default: ./tiergate-data]"),
+    ] = None,
+    auth: Annotated[
+        Literal["none"] | None,
+        typer.Option(help="`none`: let whoever can connect use the workers."),
+    ] = None,
+    lane: Annotated[
+        bool, typer.Option("--lane/--no-lane", hidden=True, help="Leave the fast lane out.")
+    ] = True,
+) -> None:
+    """Serve in front of model servers.
+
+    Example: tiergate serve http://gpu1:8000 http://gpu2:8000
+    """
+    settings = _settings(urls or [], config_file, listen, data, auth)
+    try:
+        uvloop.run(Gateway(settings, SystemClock(), say).run(with_lane=lane))
+    except* OSError as group:
+        for error in group.exceptions:
+            say(f"can't listen on {settings.listen}: {getattr(error, 'strerror', None) or error}")
+        raise typer.Exit(PROBLEMS) from None
+
+
+def _settings(
+    urls: list[str],
+    file: Path | None,
+    listen: str | None,
+    data: str | None,
+    auth: Literal["none"] | None,
+) -> Settings:
+    """The settings that the arguments ask for; ends the command if they make no sense."""
+    if bool(urls) == bool(file):
+        say("say either the URLs of model servers, or --config FILE")
+        raise typer.Exit(USAGE)
+    try:
+        if file is not None:
+            settings = config.load_file(str(file))
+        else:
+            settings = config.from_urls(urls, listen=listen, data=data, auth=auth)
+    except ConfigError as error:
+        say(str(error))
+        raise typer.Exit(PROBLEMS) from None
+    return settings
+
+
+def say(text: str) -> None:
+    """Tell the operator, beside the request log on standard output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Entry point of `tiergate` and of `python -m gateway`."""
+    app()

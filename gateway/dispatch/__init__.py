@@ -1,0 +1,1 @@
+"""One live request, from its decoded head to its settled end."""

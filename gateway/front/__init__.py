@@ -1,0 +1,1 @@
+"""The client side of HTTP: fast lane, bridge to aiohttp, routes, refusals."""

@@ -1,0 +1,427 @@
+"""The fast lane: plain HTTP/1.1 POSTs to the hot paths, read without a framework.
+
+Promises: it reads only what it can read beyond doubt (one of a fixed set of request lines, one
+Content-Length of digits, one Host, no Transfer-Encoding, no Expect, no odd byte in the head).
+Anything else is handed to aiohttp at the border between two requests, with the whole connection and
+for good. It refuses to be clever: never widen the subset for speed.
+"""
+
+import asyncio
+import re
+
+from gateway.dispatch.exchange import Exchange
+from gateway.errors import BodyTimedOut, GatewayError
+from gateway.front import refusals
+from gateway.front.heads import NOT_FORWARDED, OURS, client_id
+from gateway.front.lanes import Lanes
+from gateway.requests import Fields, RequestHead
+
+MAX_HEAD_BYTES = 8190  # what aiohttp takes in one field: a larger head is its to judge
+MAX_AHEAD_BYTES = 64 << 10  # of pipelined requests, kept while one is answered
+JOINED_BYTES = 64 << 10  # up to here one copy is cheaper than a second buffer for the kernel
+
+HOT_PATHS = (b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings")
+_HOT = frozenset(b"POST %b HTTP/1.1\r\n" % path for path in HOT_PATHS)
+_LONGEST_LINE = max(map(len, _HOT))
+_METHOD = re.compile(rb"[A-Z]{1,20}( |\Z)").match
+# Fields that leave the end of a message, or the meaning of its body, to more rules than are kept
+# here.
+_FOREIGN = frozenset(
+    (
+        b"content-encoding",
+        b"expect",
+        b"http2-settings",
+        b"proxy-authorization",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    )
+)
+_DIGITS = re.compile(rb"[0-9]{1,11}").fullmatch
+_BLOCK = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)+").fullmatch
+_LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,11})\r\n").search
+_REASONS = {
+    200: b"OK",
+    400: b"Bad Request",
+    401: b"Unauthorized",
+    403: b"Forbidden",
+    404: b"Not Found",
+    408: b"Request Timeout",
+    413: b"Content Too Large",
+    422: b"Unprocessable Content",
+    429: b"Too Many Requests",
+    500: b"Internal Server Error",
+    502: b"Bad Gateway",
+    503: b"Service Unavailable",
+    504: b"Gateway Timeout",
+}
+_STATUS = {status: b"HTTP/1.1 %d %b\r\n" % (status, why) for status, why in _REASONS.items()}
+
+
+def parse(data: bytes, line: int, end: int) -> RequestHead | None:
+    """The head of a request that is surely ours, else None.
+
+    `data[:line]` is the request line, `data[end:end + 4]` the empty line.
+    """
+    block = data[line : end + 2]
+    if _BLOCK(block) is None:
+        return None
+    head = RequestHead(data[5 : line - 11])
+    forward: list[bytes] = []
+    hosts = 0
+    for field in block[:-2].split(b"\r\n"):
+        name, _, value = field.partition(b":")
+        name = name.lower()
+        value = value.strip(b" \t")
+        if name in _FOREIGN:
+            return None
+        if name == b"content-length":
+            if head.length >= 0 or _DIGITS(value) is None:
+                return None
+            head.length = int(value)
+        elif name == b"host":
+            hosts += 1
+        elif name == b"connection":
+            if value.lower() not in (b"close", b"keep-alive"):
+                return None
+            head.keep = head.keep and value.lower() == b"keep-alive"
+        else:
+            _note(head, name, value)
+        if name not in NOT_FORWARDED and not name.startswith(OURS):
+            forward.append(field)
+    if head.length < 0 or hosts != 1:
+        return None
+    forward.append(b"")
+    head.forward = b"\r\n".join(forward)
+    return head
+
+
+def _note(head: RequestHead, name: bytes, value: bytes) -> None:
+    """Keep what the gateway itself reads of a field."""
+    if name == b"content-type":
+        head.content_type = value
+    elif name == b"x-request-id":
+        head.client_id = client_id(value)
+
+
+class Lane(asyncio.Protocol):
+    """One client connection; also the sink of its exchange (`gateway.ports.ReplySink`).
+
+    Attributes:
+        since: when it last began to wait for something from the client.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_chunked",
+        "_discards",
+        "_exchange",
+        "_head",
+        "_held",
+        "_keep",
+        "_lanes",
+        "_missing",
+        "_parts",
+        "_path",
+        "_paused",
+        "_seen",
+        "_seen_head",
+        "_transport",
+        "since",
+    )
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+        self._ahead = self._path = b""
+        self._head: RequestHead | None = None
+        self._parts: list[bytes] = []
+        self._missing = self._held = 0
+        self._exchange: Exchange | None = None
+        self._paused = self._chunked = self._discards = False
+        self._keep = True
+        self._seen = b""
+        self._seen_head: RequestHead | None = None
+        self.since = lanes.now()
+
+    # the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Register, unless the house is full."""
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        error = self._lanes.enter(self)
+        if error is not None:
+            self._keep = False
+            self.refuse(error, b"")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone: whatever is in hand ends."""
+        del exc
+        self._lanes.leave(self)
+        self._ahead = b""
+        self._drop_body()
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """More of a body, a request sent ahead, or the next request."""
+        if self._discards:
+            return
+        if self._head is not None:
+            self._parts.append(data)
+            self._missing -= len(data)
+            if self._missing <= 0:
+                self._body_is_whole(self._head)
+        elif self._exchange is not None:
+            self._keep_ahead(data)
+        elif self._ahead:
+            data, self._ahead = self._ahead + data, b""
+            self._next(data)
+        else:
+            self.since = self._lanes.now()
+            self._next(data)
+
+    def pause_writing(self) -> None:
+        """The client reads slower than the worker writes."""
+        self._paused = True
+        self.since = self._lanes.now()
+        if self._exchange is not None:
+            self._exchange.pause()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._paused = False
+        if self._exchange is not None:
+            self._exchange.resume()
+        elif self._ahead:
+            self._go_on()
+
+    # one request after the other
+
+    def _next(self, data: bytes) -> None:
+        """`data` begins at the border between two requests."""
+        line = data.find(b"\n", 0, _LONGEST_LINE) + 1
+        if data[:line] in _HOT:
+            end = data.find(b"\r\n\r\n", line - 2, MAX_HEAD_BYTES)
+            if end >= 0:
+                head = self._parsed(data, line, end)
+                if head is not None and head.length <= self._lanes.max_body_bytes:
+                    self._take(head, data, end + 4)
+                    return
+        if self._may_wait(data):
+            self._ahead = data
+        else:
+            self._hand_over(data)
+
+    def _may_wait(self, data: bytes) -> bool:
+        """Whether a head is still on its way.
+
+        Aiohttp has no limit of time for that, the lane has.
+        """
+        return (
+            len(data) < MAX_HEAD_BYTES
+            and _METHOD(data) is not None
+            and b"\r\n\r\n" not in data
+            and data.count(b"\n") == data.count(b"\r\n")
+        )
+
+    def _parsed(self, data: bytes, line: int, end: int) -> RequestHead | None:
+        """A client sends the same head again and again but for the length.
+
+        The same bytes mean the same.
+        """
+        found = _LENGTH(data, line - 2, end + 2)
+        if found is None:
+            return parse(data, line, end)
+        start, stop = found.span(1)
+        key = data[:start] + data[stop:end]
+        head = self._seen_head
+        if head is not None and key == self._seen:
+            head.length = int(found[1])
+            return head
+        head = parse(data, line, end)
+        self._seen, self._seen_head = key, head
+        return head
+
+    def _take(self, head: RequestHead, data: bytes, at: int) -> None:
+        """The head is ours, and its body begins at `data[at]`."""
+        self._keep = head.keep and not self._lanes.draining
+        self._path = head.path
+        try:
+            self._held = self._lanes.memory.take(head.length)
+        except GatewayError as error:
+            self._discards = True  # the body isn't read, so nothing behind it can be
+            self._keep = False
+            self._exchange = exchange = Exchange(self._lanes.desk, self, head)
+            exchange.refuse(error)
+            return
+        stop = at + head.length
+        if len(data) < stop:
+            self._head = head
+            self._parts = [data[at:]]
+            self._missing = stop - len(data)
+            self.since = self._lanes.now()
+            return
+        if len(data) > stop:
+            self._ahead = data[stop:]
+        self._run(head, data[at:stop])
+
+    def _body_is_whole(self, head: RequestHead) -> None:
+        body = b"".join(self._parts)
+        self._parts = []
+        self._head = None
+        if self._missing:
+            self._ahead, body = body[self._missing :], body[: self._missing]
+        self._run(head, body)
+
+    def _run(self, head: RequestHead, body: bytes) -> None:
+        self._exchange = exchange = Exchange(self._lanes.desk, self, head)
+        if self._paused:
+            exchange.pause()
+        held, self._held = self._held, 0
+        exchange.take(body, held)
+
+    def _hand_over(self, data: bytes) -> None:
+        """Give the connection to aiohttp, at a border between two requests, for good."""
+        lanes, transport = self._lanes, self._transport
+        lanes.leave(self)
+        protocol = lanes.to_aiohttp()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        if self._paused:  # else the later resume would be one too many for it
+            protocol.pause_writing()
+        protocol.data_received(data)
+
+    def _ended(self) -> None:
+        """The answer is out: the connection closes, or goes on to the next request."""
+        self._exchange = None
+        self.since = self._lanes.now()
+        if self._discards:
+            return  # a close with bytes unread would tear the answer from the client's hands; the sweep closes
+        if not self._keep or self._lanes.draining:
+            self._transport.close()
+        elif self._ahead and not self._paused:
+            self._lanes.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._ahead and self._exchange is None and not self._transport.is_closing():
+            data, self._ahead = self._ahead, b""
+            self._next(data)
+
+    def _keep_ahead(self, data: bytes) -> None:
+        """A request sent before the answer to the last one.
+
+        Reading goes on, or a hang-up wouldn't be seen.
+        """
+        self._ahead += data
+        if len(self._ahead) > MAX_AHEAD_BYTES:
+            self._ahead = b""
+            self._keep = (
+                False  # the client may send these again elsewhere: it was never promised an answer
+            )
+            self._discards = True
+
+    def _drop_body(self) -> None:
+        """Forget a body that won't become whole."""
+        self._head = None
+        self._parts = []
+        if self._held:
+            self._lanes.memory.give_back(self._held)
+            self._held = 0
+
+    # the registry calls
+
+    def waits_for(self) -> str:
+        """What the client owes (a key of `Lanes.limits`), or nothing.
+
+        It is being answered and reads.
+        """
+        if self._transport.is_closing():
+            return "reading"
+        if self._exchange is not None:
+            return "reading" if self._paused else ""
+        if self._discards:
+            return "close"
+        if self._head is not None:
+            return "body"
+        return "head" if self._ahead else "request"
+
+    def give_up(self) -> None:
+        """The client has taken too long for what it owes."""
+        head = self._head
+        self._drop_body()
+        self._keep = False
+        if head is not None:
+            exchange = Exchange(self._lanes.desk, self, head)
+            exchange.refuse(BodyTimedOut("The request's body did not arrive in time."))
+        elif self._exchange is not None or self._transport.is_closing():
+            self._transport.abort()  # it doesn't read, so there is no polite way
+        else:
+            self._transport.close()
+
+    def close(self) -> None:
+        """Cut the connection, whatever is in hand."""
+        self._transport.abort()
+
+    # the exchange calls
+
+    def refuse(self, error: GatewayError, request_id: bytes) -> None:
+        """See `gateway.ports.ReplySink`."""
+        status, fields, body = refusals.render(error, self._path, request_id)
+        self.begin(status, fields, len(body), body, last=True)
+
+    def begin(
+        self, status: int, fields: Fields, length: int | None, data: bytes, *, last: bool
+    ) -> None:
+        """See `gateway.ports.ReplySink`."""
+        out = [_STATUS.get(status) or b"HTTP/1.1 %d -\r\n" % status]
+        out += [b"%b: %b\r\n" % field for field in fields]
+        if not self._keep or self._lanes.draining:
+            self._keep = False
+            out.append(b"connection: close\r\n")
+        bodiless = status in (204, 304)
+        self._chunked = length is None and not bodiless
+        if self._chunked:
+            out.append(b"transfer-encoding: chunked\r\n\r\n")
+            data = _chunk(data, last=last)
+        elif bodiless:
+            out.append(b"\r\n")
+        else:
+            out.append(b"content-length: %d\r\n\r\n" % (length or 0))
+        if len(data) < JOINED_BYTES:
+            out.append(data)
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines((b"".join(out), data))
+        if last:
+            self._ended()
+
+    def write(self, data: bytes, *, last: bool) -> None:
+        """See `gateway.ports.ReplySink`."""
+        if not self._chunked:
+            if data:
+                self._transport.write(data)
+        elif len(data) < JOINED_BYTES:
+            if data or last:
+                self._transport.write(_chunk(data, last=last))
+        else:
+            end = b"\r\n0\r\n\r\n" if last else b"\r\n"
+            self._transport.writelines((b"%x\r\n" % len(data), data, end))
+        if last:
+            self._ended()
+
+    def cut(self) -> None:
+        """See `gateway.ports.ReplySink`.
+
+        No last chunk, no full length: a broken answer looks broken.
+        """
+        self._keep = False
+        self._ended()
+
+
+def _chunk(data: bytes, *, last: bool) -> bytes:
+    """One chunk, and behind it the last one."""
+    if not data:
+        return b"0\r\n\r\n" if last else b""
+    return (b"%x\r\n%b\r\n0\r\n\r\n" if last else b"%x\r\n%b\r\n") % (len(data), data)

@@ -1,0 +1,125 @@
+"""One model server: its connections, what was learnt of it, and how it stands."""
+
+import ssl
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
+from gateway.errors import UpstreamFailed, WorkerUnreachable
+from gateway.ports import Part, Receiver
+from gateway.workers.breaker import Breaker
+from gateway.workers.upstream import Connection, Endpoint, Spawn, Timeouts
+
+Card = dict[str, object]  # a model as `/v1/models` lists it
+
+
+class Worker:
+    """A model server (`gateway.ports.Worker`).
+
+    Attributes:
+        running: requests that it has from us now.
+        takes_stream_options: whether it accepts that field; None = not known yet.
+        listed: the models it told last, each as it describes it; None before it told any.
+    """
+
+    __slots__ = (
+        "_breaker",
+        "_constant",
+        "_now",
+        "_prefix",
+        "_upstream_models",
+        "endpoint",
+        "listed",
+        "name",
+        "running",
+        "takes_stream_options",
+    )
+
+    def __init__(  # noqa: PLR0913  (an address and what it needs of the world, by name)
+        self,
+        url: str,
+        *,
+        api_key: str | None,
+        timeouts: Timeouts,
+        now: Callable[[], float],
+        spawn: Spawn,
+    ) -> None:
+        """`url` has a scheme, a host and perhaps a port and a path prefix, nothing else."""
+        parts = urlsplit(url)
+        secure = parts.scheme == "https"
+        port = parts.port or (443 if secure else 80)
+        host = parts.hostname or ""
+        self.name = url
+        self.endpoint = Endpoint(
+            host,
+            port,
+            tls=ssl.create_default_context() if secure else None,
+            timeouts=timeouts,
+            now=now,
+            spawn=spawn,
+        )
+        self.running = 0
+        self.takes_stream_options: bool | None = None
+        self.listed: list[Card] | None = None
+        self._upstream_models: dict[str, str] = {}
+        self._breaker = Breaker()
+        self._now = now
+        self._prefix = parts.path.rstrip("/").encode()
+        key = b"authorization: Bearer %b\r\n" % api_key.encode() if api_key else b""
+        # Compressed answers couldn't be scanned for usage as they pass.
+        self._constant = b" HTTP/1.1\r\nhost: %b\r\naccept-encoding: identity\r\n%b" % (
+            parts.netloc.encode(),
+            key,
+        )
+
+    @property
+    def ejected_until(self) -> float:
+        """See `policies.place.WorkerRow`."""
+        return self._breaker.ejected_until
+
+    def serves(self, model: str, upstream: str) -> None:
+        """Requests for the public `model` go to it under the name `upstream`."""
+        self._upstream_models[model] = upstream
+
+    def upstream_model(self, model: str) -> str:
+        """See `gateway.ports.Worker`."""
+        return self._upstream_models.get(model, model)
+
+    def send(
+        self, path: bytes, fields: bytes, body: Sequence[Part], receiver: Receiver
+    ) -> Connection:
+        """See `gateway.ports.Worker`."""
+        self.running += 1
+        length = len(body[0]) if len(body) == 1 else sum(map(len, body))
+        head = b"POST %b%b%b%bcontent-length: %d\r\n\r\n" % (
+            self._prefix,
+            path,
+            self._constant,
+            fields,
+            length,
+        )
+        return self.endpoint.send((head, *body), receiver)
+
+    def get(self, path: bytes, receiver: Receiver) -> Connection:
+        """Start a GET for ourselves; it doesn't count as running."""
+        head = b"GET %b%b%b\r\n" % (self._prefix, path, self._constant)
+        return self.endpoint.send((head,), receiver)
+
+    def release(self, failure: UpstreamFailed | None, status: int) -> None:
+        """See `gateway.ports.Worker`."""
+        self.running -= 1
+        self.judge(failure, status)
+
+    def judge(self, failure: UpstreamFailed | None, status: int) -> None:
+        """Take an outcome into account.
+
+        A failure, an answer's status, or neither (0: the client left).
+        """
+        if failure is not None:
+            if isinstance(failure, WorkerUnreachable):
+                self._breaker.unreachable(self._now())
+            else:
+                self._breaker.failed(self._now())
+        elif status >= 500:
+            self._breaker.failed(self._now())
+        elif status:
+            self._breaker.succeeded()
