@@ -21,12 +21,24 @@ MAX_HEAD_FIELD_BYTES = 32 << 10  # of a head that aiohttp reads; the lane's own 
 
 
 class Gateway:
-    """A gateway that runs."""
+    """A gateway and its life.
+
+    Attributes:
+        ready: set once it listens; the next three are there from then on.
+        parts: what it is made of.
+        lanes: the connections of the fast lane.
+        addresses: where it listens, as (host, port).
+    """
+
+    parts: Parts
+    lanes: Lanes
+    addresses: list[tuple[str, int]]
 
     def __init__(self, settings: Settings, clock: Clock, say: Callable[[str], None]) -> None:
         self._settings = settings
         self._clock = clock
         self._say = say
+        self.ready = asyncio.Event()
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 
@@ -36,18 +48,16 @@ class Gateway:
 
     async def run(self, *, with_lane: bool = True) -> None:
         """Serve until `stop` is called. Raises OSError if the address can't be had."""
-        raise_file_limit()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
         async with asyncio.TaskGroup() as tasks:
             parts = compose(self._settings, self._clock, tasks.create_task, self._say)
             lanes, runner = await self._front(parts)
+            self.parts, self.lanes = parts, lanes
             background = [tasks.create_task(parts.discovery.follow(w)) for w in parts.fleet.workers]
             background.append(tasks.create_task(self._sweep(parts, lanes, runner)))
             try:
                 await self._first_round(parts)
                 server = await self._listen(lanes, runner, with_lane=with_lane)
+                self.ready.set()
                 await self._stop.wait()
                 await self._drain(parts, lanes, server)
             finally:
@@ -113,8 +123,8 @@ class Gateway:
             backlog=BACKLOG,
         )
         scheme = "https" if tls else "http"
-        for socket in server.sockets:
-            host, port = socket.getsockname()[:2]
+        self.addresses = [socket.getsockname()[:2] for socket in server.sockets]
+        for host, port in self.addresses:
             self._say(f"listening on {scheme}://{f'[{host}]' if ':' in host else host}:{port}")
         return server
 
@@ -146,7 +156,16 @@ class Gateway:
             await self._clock.sleep(min(0.05, max(0.0, end - self._clock.now())))
 
 
-def raise_file_limit() -> None:
+async def until_told(gateway: Gateway, *, with_lane: bool) -> None:
+    """Run it as this process's own: SIGTERM and SIGINT stop it, and it may open many files."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, gateway.stop)
+    _raise_file_limit()
+    await gateway.run(with_lane=with_lane)
+
+
+def _raise_file_limit() -> None:
     """Every connection is a file; take as many as the system lets this process have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

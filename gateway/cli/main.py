@@ -12,7 +12,7 @@ import typer
 import uvloop
 
 from gateway import config
-from gateway.app.run import Gateway
+from gateway.app.run import Gateway, until_told
 from gateway.cli.demo import demo
 from gateway.clock import SystemClock
 from gateway.errors import ConfigError
@@ -72,7 +72,7 @@ def serve(  # noqa: PLR0913  (each is an option of the command)
     """
     settings = _settings(urls or [], config_file, listen, data, auth)
     try:
-        uvloop.run(Gateway(settings, SystemClock(), say).run(with_lane=lane))
+        uvloop.run(until_told(Gateway(settings, SystemClock(), say), with_lane=lane))
     except* OSError as group:
         for error in group.exceptions:
             say(f"can't listen on {settings.listen}: {getattr(error, 'strerror', None) or error}")
