@@ -201,7 +201,7 @@ class LimitsShape(_Shape):
     @model_validator(mode="after")
     def _one_body_fits(self) -> "LimitsShape":
         if self.body_memory_bytes < self.body_bytes:
-            raise ValueError("must be at least body, or the largest body never fits")
+            raise ValueError("must be at least body, or the largest body would never fit")
         return self
 
 

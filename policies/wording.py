@@ -6,6 +6,7 @@ from difflib import get_close_matches
 
 Path = tuple[str | int, ...]
 
+_SHORTEST_HELD = 4  # characters; shorter ones are part of too many words
 _LONGEST_SHOWN = 80  # characters
 # A password may hold a raw slash, and the scheme may be forgotten: rather hide too much.
 _USER = re.compile(r"([A-Za-z]+://)?\S*@")
@@ -26,6 +27,8 @@ def dotted(path: Path) -> str:
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """`did you mean "…"?` if `word` is close to one of `known`, else empty."""
-    close = get_close_matches(word.lower(), known, n=1, cutoff=0.6)
+    """`did you mean "…"?` if `word` holds or resembles one of `known`, else empty."""
+    word = word.lower()
+    held = [option for option in known if len(option) >= _SHORTEST_HELD and option in word]
+    close = [max(held, key=len)] if held else get_close_matches(word, known, n=1, cutoff=0.6)
     return f'did you mean "{close[0]}"?' if close else ""

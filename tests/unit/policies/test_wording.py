@@ -32,3 +32,8 @@ def test_a_path_is_dotted():
 def test_only_a_close_word_is_suggested():
     assert did_you_mean("Listn", ["data", "listen"]) == 'did you mean "listen"?'
     assert did_you_mean("redis", ["data", "listen"]) == ""
+
+
+def test_a_word_that_is_held_whole_is_nearer_than_one_that_looks_alike():
+    known = ["connect", "drain_timeout"]
+    assert did_you_mean("connect_timeout", known) == 'did you mean "connect"?'
