@@ -6,7 +6,7 @@ two substring tests; all the rest happens once or twice a stream.
 """
 
 import re
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -326,12 +326,62 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 _META = msgspec.json.Decoder(_Meta)
 
 
+# The form of nearly every answer. It is read in one step, and whatever isn't quite so in many.
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST_TOKENS)]
+
+
+class _CommonInput(msgspec.Struct, forbid_unknown_fields=True):
+    cached_tokens: _Count | None = None
+
+
+class _CommonOutput(msgspec.Struct, forbid_unknown_fields=True):
+    reasoning_tokens: _Count | None = None
+
+
+class _CommonUsage(msgspec.Struct, forbid_unknown_fields=True):
+    prompt_tokens: _Count
+    completion_tokens: _Count | None = None
+    total_tokens: _Count | None = None
+    prompt_tokens_details: _CommonInput | None = None
+    completion_tokens_details: _CommonOutput | None = None
+
+
+class _CommonAnswer(msgspec.Struct):
+    usage: _CommonUsage
+    timings: msgspec.UnsetType | None = msgspec.UNSET  # llama.cpp's are read in the other way
+
+
+_COMMON = msgspec.json.Decoder(_CommonAnswer)
+
+
+def _common_usage(body: bytes) -> Usage | None:
+    """Return the usage of an answer in the common form, None if it has another."""
+    said = _decoded(body, _COMMON)
+    if said is None:
+        return None
+    usage = said.usage
+    prompt, output = usage.prompt_tokens, usage.completion_tokens
+    of_prompt, of_output = usage.prompt_tokens_details, usage.completion_tokens_details
+    cached = None if of_prompt is None else of_prompt.cached_tokens
+    reasoning = None if of_output is None else of_output.reasoning_tokens
+    return Usage(
+        input_tokens=prompt,
+        cached_tokens=_part(cached, prompt),
+        output_tokens=output,
+        reasoning_tokens=_part(reasoning, output),
+    )
+
+
 def usage_of_answer(body: bytes) -> Usage | None:
     """Return what a whole JSON answer says of its tokens; None if it isn't JSON or says nothing.
 
     Knows chat, completions, embeddings, Responses, Messages, rerank and score (vLLM, Jina, Cohere),
     and the own routes of SGLang, llama.cpp and Ollama. Reads one level; text is passed over.
     """
+    common = _common_usage(body)
+    if common is not None:
+        return common
     answer = _decoded(body, _ANSWER)
     if answer is None:
         return None
