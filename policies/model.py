@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens of one request by kind, as the worker counted them.
 
     None means that the worker said nothing; 0 means that it said none. Dialects that count cached

@@ -1,10 +1,8 @@
-"""The request log.
+"""The request log: one JSON object a line for every request that has ended.
 
-One JSON object a line for every request that has ended. It holds no prompt, no answer, no key.
-
-Lines are handed to a writer thread in groups, so that a slow reader of our output never holds up a
-request. If it falls behind by more than `MAX_WAITING_BYTES`, lines are dropped and counted, and the
-count is logged.
+It holds no prompt, no answer, no key. Lines are handed to a writer thread in groups, so that a slow
+reader of our output never holds up a request. If it falls behind by more than `MAX_WAITING_BYTES`,
+lines are dropped and counted, and the count is logged.
 """
 
 import queue
@@ -15,52 +13,29 @@ from typing import BinaryIO
 import msgspec
 
 from gateway.clock import Clock
-from gateway.errors import Outcome
 from gateway.requests import Record
 
 MAX_WAITING_BYTES = 8 << 20
+MAX_KNOWN = 4096  # descriptions of requests that are kept rendered
+MAX_MODEL_CHARS = 200
 
-
-class _Times(msgspec.Struct, omit_defaults=True):
-    """Milliseconds.
-
-    The four parts add up to `total`; `ttft` is the first two and the wait for the first byte.
-    """
-
-    total: float
-    before: float = 0.0  # body complete → handed to the worker
-    upstream: float = 0.0  # → last byte of its answer
-    after: float = 0.0  # → settled
-    ttft: float = 0.0
-
-
-class _Line(msgspec.Struct, omit_defaults=True):
-    at: str
-    id: str
-    path: str
-    status: int
-    outcome: Outcome
-    ms: _Times
-    model: str = ""
-    stream: bool = False
-    worker: str = ""
-    attempts: int = 0
-    code: str = ""
-    client_id: str = ""
-    usage: dict[str, int] | None = None
-    bytes_in: int = 0
-    bytes_out: int = 0
+_encode = msgspec.json.Encoder().encode
 
 
 class RequestLog:
-    """Writes records as lines (`gateway.ports.RequestLog`)."""
+    """Writes records as lines (`gateway.ports.RequestLog`).
+
+    A line's `ms` has four parts that add up to `total`: `before` the request was handed to a
+    worker, `upstream` until the last byte of its answer, `after` until it was settled; beside them
+    `ttft`, from the whole request to the first byte of the answer.
+    """
 
     def __init__(self, clock: Clock, out: BinaryIO) -> None:
         self.dropped = 0
-        self._encode = msgspec.json.Encoder().encode
         self._now_to_wall = clock.wall() - clock.now()
         self._second = -1
-        self._second_text = ""
+        self._second_text = b""
+        self._known: dict[tuple[object, ...], bytes] = {}
         self._lines: list[bytes] = []
         self._waiting = 0
         self._groups: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -71,7 +46,30 @@ class RequestLog:
 
     def ended(self, record: Record) -> None:
         """See `gateway.ports.RequestLog`."""
-        self._lines.append(self._encode(self._line(record)))
+        t0, end, first = record.t0, record.t_end, record.t_first
+        sent = record.t_sent or end
+        last = record.t_last or end
+        client_id = record.client_id
+        self._lines.append(
+            b'{"at":"%b","id":"%b",%b,"ms":{"total":%.3f,"before":%.3f,"upstream":%.3f,'
+            b'"after":%.3f,"ttft":%.3f},"bytes_in":%d,"bytes_out":%d%b%b}\n'
+            % (
+                self._at(end),
+                record.id,
+                self._description(record),
+                (end - t0) * 1e3,
+                (sent - t0) * 1e3,
+                (last - sent) * 1e3,
+                (end - last) * 1e3,
+                (first - t0) * 1e3 if first else 0.0,
+                record.bytes_in,
+                record.bytes_out,
+                b"" if record.usage is None else b',"usage":%b' % _encode(record.usage),
+                b',"client_id":%b' % _encode(client_id.decode("utf-8", "replace"))
+                if client_id
+                else b"",
+            )
+        )
 
     def flush(self) -> None:
         """Hand the lines gathered so far to the writer. To be called a few times a second."""
@@ -82,10 +80,9 @@ class RequestLog:
             self.dropped += len(lines)
             return
         if self.dropped:
-            lines.append(self._encode({"log_lines_dropped": self.dropped}))
+            lines.append(b'{"log_lines_dropped":%d}\n' % self.dropped)
             self.dropped = 0
-        lines.append(b"")
-        group = b"\n".join(lines)
+        group = b"".join(lines)
         self._waiting += len(group)
         self._groups.put(group)
 
@@ -101,48 +98,37 @@ class RequestLog:
                 out.write(group)
                 out.flush()
             except (OSError, ValueError):
-                pass  # nobody reads our output any more; requests go on
+                self.dropped += group.count(b"\n")  # nobody reads us any more; requests go on
             self._waiting -= len(group)
 
-    def _line(self, record: Record) -> _Line:
-        t0, sent, end = record.t0, record.t_sent, record.t_end
-        times = _Times(_ms(end - t0))
-        if sent:
-            last = record.t_last or end
-            times.before = _ms(sent - t0)
-            times.upstream = _ms(last - sent)
-            times.after = _ms(end - last)
-        if record.t_first:
-            times.ttft = _ms(record.t_first - t0)
-        usage = record.usage
-        return _Line(
-            at=self._at(end),
-            id=record.id.decode(),
-            path=record.path.decode("utf-8", "replace"),
-            status=record.status,
-            outcome=record.outcome,
-            ms=times,
-            model=record.model[:200],
-            stream=record.stream,
-            worker=record.worker,
-            attempts=record.attempts,
-            code=record.code,
-            client_id=record.client_id.decode("utf-8", "replace"),
-            usage=None
-            if usage is None
-            else {k: v for k in usage.__struct_fields__ if (v := getattr(usage, k)) is not None},
-            bytes_in=record.bytes_in,
-            bytes_out=record.bytes_out,
+    def _description(self, record: Record) -> bytes:
+        """Members that many requests share, rendered once for all of them."""
+        key = (
+            record.path,
+            record.model,
+            record.worker,
+            record.status,
+            record.outcome,
+            record.code,
+            record.stream,
+            record.attempts,
         )
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            known = self._known[key] = _encode(_described(record))[1:-1]
+        return known
 
-    def _at(self, now: float) -> str:
+    def _at(self, now: float) -> bytes:
         """RFC 3339 in UTC, to the millisecond; the part up to the second is made once a second."""
         wall = now + self._now_to_wall
         second = int(wall)
         if second != self._second:
             self._second = second
-            self._second_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S.")
-        return f"{self._second_text}{int((wall - second) * 1000):03d}Z"
+            text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+            self._second_text = text.encode()
+        return b"%b.%03dZ" % (self._second_text, (wall - second) * 1000)
 
 
 class Silent:
@@ -158,5 +144,16 @@ class Silent:
         """Nothing to end."""
 
 
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 3)
+def _described(record: Record) -> dict[str, object]:
+    members: dict[str, object] = {
+        "path": record.path.decode("utf-8", "replace"),
+        "status": record.status,
+        "outcome": record.outcome,
+        "stream": record.stream,
+        "model": record.model[:MAX_MODEL_CHARS],
+        "worker": record.worker,
+        "attempts": record.attempts,
+    }
+    if record.code:
+        members["code"] = record.code
+    return members
