@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from gateway import addresses
 from gateway.errors import ConfigError
@@ -40,6 +40,7 @@ __all__ = [
     "from_urls",
     "load",
     "load_file",
+    "override",
     "render",
     "schema",
 ]
@@ -107,18 +108,43 @@ def from_urls(
         "auth": auth,
         "pools": {"default": {"workers": list(urls)}},
     }
-    problems = [
-        Problem("command line", 0, *_argument(tree, path), expected)
-        for path, expected in (*_bad_arguments(tree), *_conflicts(tree))
-    ]
-    if problems:
-        raise _refusal(problems)
+    faults = [*_bad_arguments(tree), *_conflicts(tree)]
+    if not urls:
+        faults.append((("pools",), "name at least one worker, as in http://10.0.0.5:8000"))
+    _refuse_arguments(tree, faults)
     workers = tuple(WorkerSettings(url=addresses.worker_url(url)) for url in urls)
     return Settings(
         pools=(PoolSettings(name="default", workers=workers),),
         listen=addresses.listen_address(tree["listen"]),
         data=tree["data"],
         auth=auth,
+    )
+
+
+def override(
+    settings: Settings,
+    *,
+    listen: str | None = None,
+    data: str | None = None,
+    auth: Literal["none"] | None = None,
+) -> Settings:
+    """`settings` with what the command line says in place of what a file said.
+
+    Raises:
+        ConfigError: with every problem of every argument.
+    """
+    tree: dict[str, Any] = {
+        "listen": str(settings.listen) if listen is None else listen,
+        "data": settings.data if data is None else data,
+        "auth": settings.auth if auth is None else auth,
+        "pools": {},
+    }
+    _refuse_arguments(tree, [*_bad_arguments(tree), *_conflicts(tree)])
+    return replace(
+        settings,
+        listen=addresses.listen_address(tree["listen"]),
+        data=tree["data"],
+        auth=tree["auth"],
     )
 
 
@@ -248,14 +274,20 @@ def _or_none(read: Callable[[Any], Out], value: Any) -> Out | None:
 # --------------------------------------------------------------------------------- command line
 
 
+def _refuse_arguments(tree: dict[str, Any], faults: Sequence[tuple[KeyPath, str]]) -> None:
+    problems = [
+        Problem("command line", 0, *_argument(tree, path), expected) for path, expected in faults
+    ]
+    if problems:
+        raise _refusal(problems)
+
+
 def _bad_arguments(tree: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
-    workers = tree["pools"]["default"]["workers"]
-    if not workers:
-        yield ("pools",), "name at least one worker, as in http://10.0.0.5:8000"
     arguments: list[tuple[KeyPath, Callable[[Any], object], str]] = [
         (("listen",), addresses.listen_address, tree["listen"]),
         (("data",), addresses.file_path, tree["data"]),
     ]
+    workers = tree["pools"].get("default", {}).get("workers", [])
     for index, url in enumerate(workers):
         arguments.append((("pools", "default", "workers", index), addresses.worker_url, url))
     for path, read, text in arguments:

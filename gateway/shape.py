@@ -45,35 +45,35 @@ _TIMES = Timeouts()
 _SIZES = Limits()
 
 
-def _json(schema: dict[str, Any]) -> WithJsonSchema:
+def _or_variable(schema: dict[str, Any]) -> WithJsonSchema:
     """`schema`, or text with a `${NAME}` in it."""
     return WithJsonSchema({"anyOf": [schema, {"type": "string", "pattern": r"\$\{"}]})
 
 
 _TEXT = {"type": "string", "minLength": 1}
-_URL = {"type": "string", "pattern": "^https?://"}
+_URL = {"type": "string", "pattern": r"^https?://|\$\{"}
 _DURATION = {"anyOf": [{"type": "string", "pattern": "^([0-9.]+(us|ms|s|m|h|d)|0)$"}, {"const": 0}]}
 _SIZE = {"anyOf": [{"type": "string", "pattern": "^[0-9.]+([KMGT]i?)?B?$"}, {"type": "integer"}]}
 _COUNT = {"type": "integer", "minimum": 1}
 
-_Text = Annotated[str, PlainValidator(scalars.text), _json(_TEXT)]
-_Secret = Annotated[str, PlainValidator(scalars.secret), _json(_TEXT)]
-_File = Annotated[str, PlainValidator(addresses.file_path), _json(_TEXT)]
+_Text = Annotated[str, PlainValidator(scalars.text), WithJsonSchema(_TEXT)]
+_Secret = Annotated[str, PlainValidator(scalars.secret), WithJsonSchema(_TEXT)]
+_File = Annotated[str, PlainValidator(addresses.file_path), WithJsonSchema(_TEXT)]
 _PoolName = Annotated[str, PlainValidator(scalars.name)]
-_WorkerUrl = Annotated[str, PlainValidator(addresses.worker_url), _json(_URL)]
+_WorkerUrl = Annotated[str, PlainValidator(addresses.worker_url), WithJsonSchema(_URL)]
 _ListenAddress = Annotated[
-    Listen, PlainValidator(addresses.listen_address), _json({"type": ["string", "integer"]})
+    Listen, PlainValidator(addresses.listen_address), _or_variable({"type": ["string", "integer"]})
 ]
-_Flag = Annotated[bool, PlainValidator(scalars.flag), _json({"type": "boolean"})]
-_Count = Annotated[int, PlainValidator(scalars.count), _json(_COUNT)]
-_Bytes = Annotated[int, PlainValidator(scalars.some(size)), _json(_SIZE)]
-_Duration = Annotated[float, PlainValidator(duration), _json(_DURATION)]
-_SomeDuration = Annotated[float, PlainValidator(scalars.some(duration)), _json(_DURATION)]
+_Flag = Annotated[bool, PlainValidator(scalars.flag), _or_variable({"type": "boolean"})]
+_Count = Annotated[int, PlainValidator(scalars.count), _or_variable(_COUNT)]
+_Bytes = Annotated[int, PlainValidator(scalars.some(size)), _or_variable(_SIZE)]
+_Duration = Annotated[float, PlainValidator(duration), _or_variable(_DURATION)]
+_SomeDuration = Annotated[float, PlainValidator(scalars.some(duration)), _or_variable(_DURATION)]
 _ENGINES = get_args(Engine)
 _Engine = Annotated[
-    Engine, PlainValidator(scalars.choice(_ENGINES)), _json({"enum": list(_ENGINES)})
+    Engine, PlainValidator(scalars.choice(_ENGINES)), _or_variable({"enum": list(_ENGINES)})
 ]
-_Auth = Annotated[str, PlainValidator(scalars.choice(["none"])), _json({"const": "none"})]
+_Auth = Annotated[str, PlainValidator(scalars.choice(["none"])), _or_variable({"const": "none"})]
 
 
 def _key(

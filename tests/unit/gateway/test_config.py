@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.addresses import worker_url
-from gateway.config import ConfigError, check_files, from_urls, load, load_file, render
+from gateway.config import ConfigError, check_files, from_urls, load, load_file, override, render
 from gateway.settings import (
     Limits,
     Listen,
@@ -180,6 +180,22 @@ def test_a_command_line_without_urls_is_refused():
     with pytest.raises(ConfigError, match="name at least one worker") as refusal:
         from_urls([])
     assert str(refusal.value).endswith("\n1 problem; nothing was loaded")
+
+
+def test_the_command_line_overrides_a_file():
+    settings = load(EVERYTHING, "gateway.yaml", {"WORKER_KEY": "sk-secret"})
+    assert override(settings) == settings
+    changed = override(settings, listen="9000", data="/srv/x")
+    assert changed.listen == Listen("127.0.0.1", 9000)
+    assert changed.data == "/srv/x"
+    assert changed.pools == settings.pools
+
+
+def test_an_override_has_to_make_sense_together_with_the_file():
+    settings = load(SMALLEST, "gateway.yaml", {})
+    with pytest.raises(ConfigError, match=r"--listen = :80: is beyond loopback"):
+        override(settings, listen=":80")
+    assert override(settings, listen=":80", auth="none").auth == "none"
 
 
 def test_the_rendered_file_is_short_and_readable():
