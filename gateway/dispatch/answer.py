@@ -17,6 +17,7 @@ MAX_EVENT_BYTES = 1 << 20  # a longer event passes in pieces, unread
 MAX_READ_BYTES = 256 << 10  # of a body that is read whole for its usage
 TAIL_BYTES = 16 << 10  # of a longer one
 MAX_ERROR_BYTES = 256 << 10
+FIRST_ERROR_STATUS = 400
 
 # What ends at this hop, is rendered anew by the sink, or is ours to say.
 _KEPT_BACK = frozenset(
@@ -41,9 +42,11 @@ class Answer(Protocol):
 
     Attributes:
         length: of the body for the client, once `feed` has returned something; None = not known.
+        rewritten: the body is our JSON, not the worker's bytes.
     """
 
     length: int | None
+    rewritten: bool
 
     @property
     def usage(self) -> Usage | None:
@@ -66,13 +69,14 @@ class Streamed:
         last: the last piece that was passed on, in whole events.
     """
 
-    __slots__ = ("_previous", "_rest", "_route", "_scanner", "last", "length")
+    __slots__ = ("_previous", "_rest", "_route", "_scanner", "last", "length", "rewritten")
 
     def __init__(self, route: Route, *, strip: bool) -> None:
         self._route = route
         self._scanner = usage.UsageScanner(strip)
         self._rest = self.last = self._previous = b""
         self.length: int | None = None
+        self.rewritten = False
 
     @property
     def usage(self) -> Usage | None:
@@ -81,21 +85,24 @@ class Streamed:
 
     def feed(self, data: bytes, *, done: bool) -> bytes:
         """See `Answer`. An event that isn't whole waits for its rest."""
-        known = 0
-        if self._rest:
-            known = len(self._rest)
+        if self._rest or not data.endswith(b"\n\n"):
+            data = self._cut(data, done=done)
+        data = self._scanner.scan(data)
+        if data:
+            self._previous = self.last
+            self.last = data
+        return data
+
+    def _cut(self, data: bytes, *, done: bool) -> bytes:
+        """What is whole of the rest and `data`; unless that was all, what isn't waits."""
+        known = len(self._rest)
+        if known:
             data = self._rest + data
             self._rest = b""
         end = sse.whole(data, known)
         if end != len(data) and not done and len(data) - end < MAX_EVENT_BYTES:
             self._rest = data[end:]
             data = data[:end]
-        if not data:
-            return data
-        data = self._scanner.scan(data)
-        if data:
-            self._previous = self.last
-            self.last = data
         return data
 
     def whole(self, *, trusted: bool) -> bool:
@@ -108,10 +115,11 @@ class Streamed:
 class Plain:
     """A body that isn't a stream of events."""
 
-    __slots__ = ("_parts", "_size", "length")
+    __slots__ = ("_parts", "_size", "length", "rewritten")
 
     def __init__(self, length: int | None) -> None:
         self.length = length
+        self.rewritten = False
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -146,7 +154,7 @@ class Plain:
 class Failed:
     """The body of a worker's 4xx or 5xx: read whole, passed on in the shape that SDKs read."""
 
-    __slots__ = ("_parts", "_passing", "_route", "_size", "_status", "length")
+    __slots__ = ("_parts", "_passing", "_route", "_size", "_status", "length", "rewritten")
 
     def __init__(self, route: Route, status: int) -> None:
         self._route = route
@@ -155,6 +163,7 @@ class Failed:
         self._size = 0
         self._passing = False
         self.length: int | None = None
+        self.rewritten = False
 
     @property
     def usage(self) -> Usage | None:
@@ -172,9 +181,10 @@ class Failed:
             return b"".join(self._parts)
         if not done:
             return None
-        body = b"".join(self._parts)
-        body = openai.normalise_error(self._status, body, self._route.dialect)
+        said = b"".join(self._parts)
+        body = openai.normalise_error(self._status, said, self._route.dialect)
         self.length = len(body)
+        self.rewritten = body is not said
         return body
 
     def whole(self, *, trusted: bool) -> bool:
@@ -184,12 +194,24 @@ class Failed:
 
 
 def answer_for(call: Call, route: Route, *, strip: bool) -> Answer:
-    """How the answer of `call` is passed on."""
-    if call.status >= 400:
+    """How the answer of `call` is passed on.
+
+    What is compressed, though we asked not to, is left alone.
+    """
+    if _is_encoded(call):
+        return Plain(call.length)
+    if call.status >= FIRST_ERROR_STATUS:
         return Failed(route, call.status)
     if is_stream(call):
         return Streamed(route, strip=strip)
     return Plain(call.length)
+
+
+def _is_encoded(call: Call) -> bool:
+    for name, value in call.fields:
+        if len(name) == 16 and name.lower() == b"content-encoding":
+            return value.strip().lower() not in (b"", b"identity")
+    return False
 
 
 def is_stream(call: Call) -> bool:
@@ -200,8 +222,8 @@ def is_stream(call: Call) -> bool:
     return False
 
 
-def answer_fields(call: Call, request_id: bytes, *, failed: bool) -> Fields:
-    """The header fields for the client."""
+def answer_fields(call: Call, request_id: bytes, *, rewritten: bool) -> Fields:
+    """The header fields for the client; `rewritten`: of a body that is our JSON."""
     named: frozenset[bytes] = frozenset()
     fields: Fields = []
     for field in call.fields:
@@ -213,8 +235,8 @@ def answer_fields(call: Call, request_id: bytes, *, failed: bool) -> Fields:
             fields.append(field)
     if named:
         fields = [field for field in fields if field[0].lower() not in named]
-    if failed:  # its body may have been brought to another shape
-        fields = [f for f in fields if f[0].lower() not in (b"content-type", b"content-encoding")]
+    if rewritten:
+        fields = [field for field in fields if field[0].lower() != b"content-type"]
         fields.append((b"content-type", b"application/json"))
     fields.append((b"x-request-id", request_id))
     return fields

@@ -133,10 +133,17 @@ class Exchange:
             strip = self._asked and call.status < 300
             answer = self._answer = answer_for(call, self._route, strip=strip)
         out = answer.feed(data, done=done)
-        if not done:
-            if out is not None:
-                self._pass(call, answer, out, last=False)
-            return
+        if done:
+            self._finish(call, answer, out)
+        elif self._begun:
+            if out:
+                self.record.bytes_out += len(out)
+                self._sink.write(out, last=False)
+        elif out is not None:
+            self._pass(call, answer, out, last=False)
+
+    def _finish(self, call: Call, answer: Answer, out: bytes | None) -> None:
+        """The worker has said all: pass on the last of it, or say that it isn't the whole."""
         self.record.t_last = self._desk.now()
         whole = answer.whole(trusted=not call.ends_by_close)
         if whole or out:
@@ -291,7 +298,7 @@ class Exchange:
         self._drop_body()
         record.t_first = record.t_last or self._desk.now()
         record.status = call.status
-        fields = answer_fields(call, record.id, failed=call.status >= 400)
+        fields = answer_fields(call, record.id, rewritten=answer.rewritten)
         self._sink.begin(call.status, fields, answer.length, data, last=last)
 
     def _drop_body(self) -> None:
