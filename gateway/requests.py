@@ -8,6 +8,9 @@ import msgspec
 from gateway.errors import Outcome
 from policies.model import Usage
 
+# A status is of the class that begins at or below it (RFC 9110, section 15).
+SUCCESS, REDIRECTION, CLIENT_ERROR, SERVER_ERROR = 200, 300, 400, 500
+
 Fields = list[tuple[bytes, bytes]]  # header fields in order, names as they were written
 
 

@@ -8,18 +8,17 @@ from typing import Protocol, TypeVar
 
 
 class WorkerRow(Protocol):
-    """What this decision reads of a worker.
-
-    Attributes:
-        running: requests it has from us now.
-        ejected_until: on the caller's clock; before it the worker is left out.
-    """
+    """What this decision reads of a worker; times are on the caller's clock."""
 
     @property
-    def running(self) -> int: ...
+    def running(self) -> int:
+        """Requests it has from us now."""
+        ...
 
     @property
-    def ejected_until(self) -> float: ...
+    def ejected_until(self) -> float:
+        """When it may be chosen again."""
+        ...
 
 
 Row = TypeVar("Row", bound=WorkerRow)

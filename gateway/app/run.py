@@ -17,6 +17,7 @@ from gateway.settings import Settings
 SWEEP_S = 0.25
 FIRST_ROUND_S = 2.0
 BACKLOG = 4096
+FOR_GOOD_S = 10 * 365 * 86400.0
 MAX_HEAD_FIELD_BYTES = 32 << 10  # of a head that aiohttp reads; the lane's own limit is tighter
 
 
@@ -76,7 +77,7 @@ class Gateway:
             access_log=None,
             handler_cancellation=True,
             shutdown_timeout=0.0,  # by then everything had its time
-            keepalive_timeout=settings.timeouts.client_idle_s,
+            keepalive_timeout=settings.timeouts.client_idle_s or FOR_GOOD_S,
             max_line_size=MAX_HEAD_FIELD_BYTES,
             max_field_size=MAX_HEAD_FIELD_BYTES,
         )

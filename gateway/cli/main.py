@@ -42,7 +42,7 @@ def version(
 
 
 @app.command()
-def serve(  # noqa: PLR0913  (each is an option of the command)
+def serve(
     urls: Annotated[
         list[str] | None,
         typer.Argument(help="Model servers, such as http://gpu1:8000. Their models are found out."),
@@ -93,11 +93,17 @@ def _settings(
     try:
         if file is not None:
             settings = config.load_file(str(file))
+            settings = config.override(settings, listen=listen, data=data, auth=auth)
         else:
             settings = config.from_urls(urls, listen=listen, data=data, auth=auth)
+            say(f"# a gateway.yaml that does the same:\n{config.render(settings)}")
     except ConfigError as error:
         say(str(error))
         raise typer.Exit(PROBLEMS) from None
+    problems = config.check_files(settings, str(file or "command line"))
+    if problems:
+        say("\n".join(map(str, problems)))
+        raise typer.Exit(PROBLEMS)
     return settings
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from gateway.dispatch.route import Route
 from gateway.ports import Call
-from gateway.requests import Fields
+from gateway.requests import CLIENT_ERROR, Fields
 from gateway.wire import openai, sse, usage
 from policies.model import Usage
 
@@ -17,7 +17,6 @@ MAX_EVENT_BYTES = 1 << 20  # a longer event passes in pieces, unread
 MAX_READ_BYTES = 256 << 10  # of a body that is read whole for its usage
 TAIL_BYTES = 16 << 10  # of a longer one
 MAX_ERROR_BYTES = 256 << 10
-FIRST_ERROR_STATUS = 400
 
 # What ends at this hop, is rendered anew by the sink, or is ours to say.
 _KEPT_BACK = frozenset(
@@ -200,7 +199,7 @@ def answer_for(call: Call, route: Route, *, strip: bool) -> Answer:
     """
     if _is_encoded(call):
         return Plain(call.length)
-    if call.status >= FIRST_ERROR_STATUS:
+    if call.status >= CLIENT_ERROR:
         return Failed(route, call.status)
     if is_stream(call):
         return Streamed(route, strip=strip)
@@ -209,7 +208,7 @@ def answer_for(call: Call, route: Route, *, strip: bool) -> Answer:
 
 def _is_encoded(call: Call) -> bool:
     for name, value in call.fields:
-        if len(name) == 16 and name.lower() == b"content-encoding":
+        if len(name) == len(b"content-encoding") and name.lower() == b"content-encoding":
             return value.strip().lower() not in (b"", b"identity")
     return False
 
@@ -217,7 +216,7 @@ def _is_encoded(call: Call) -> bool:
 def is_stream(call: Call) -> bool:
     """Whether the answer is a stream of server-sent events."""
     for name, value in call.fields:
-        if len(name) == 12 and name.lower() == b"content-type":
+        if len(name) == len(b"content-type") and name.lower() == b"content-type":
             return value[:17].lower() == b"text/event-stream"
     return False
 

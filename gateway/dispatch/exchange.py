@@ -19,7 +19,7 @@ from gateway.errors import (
     WorkerUnreachable,
 )
 from gateway.ports import Call, Part, Pool, ReplySink, Worker
-from gateway.requests import Record, RequestHead
+from gateway.requests import CLIENT_ERROR, REDIRECTION, Record, RequestHead
 from gateway.wire import multipart, openai
 
 ATTEMPTS = 2
@@ -130,8 +130,10 @@ class Exchange:
                 return  # until a byte of the body came, another worker may still answer
             if self._sent_again(call, done=done):
                 return
-            strip = self._asked and call.status < 300
-            answer = self._answer = answer_for(call, self._route, strip=strip)
+            answer = self._answer = answer_for(call, self._route, strip=self._asked)
+        self._feed(call, answer, data, done=done)
+
+    def _feed(self, call: Call, answer: Answer, data: bytes, *, done: bool) -> None:
         out = answer.feed(data, done=done)
         if done:
             self._finish(call, answer, out)
@@ -150,7 +152,7 @@ class Exchange:
             self._pass(call, answer, out or b"", last=whole)
         if whole:
             self._release(None, call.status)
-            self._settle(Outcome.OK if call.status < 400 else Outcome.WORKER_ERROR)
+            self._settle(Outcome.OK if call.status < CLIENT_ERROR else Outcome.WORKER_ERROR)
         else:
             self.lost(WorkerHungUp("The worker's stream stopped before its end."))
 
@@ -240,20 +242,10 @@ class Exchange:
         Whether the request goes out again instead of passing it on.
         """
         worker, status = self._worker, call.status
-        if worker is None:
-            return False
-        if self._trial:  # this answers the same request without our field
-            self._trial = False
-            if status < 300:
-                worker.takes_stream_options = False
-        elif self._asked and worker.takes_stream_options is None:
-            if status < 300:
-                worker.takes_stream_options = True
-            elif status in REFUSING_STATUS:
-                self._trial = True
-                self._drop(call, done=done)
-                self._send(worker, may_ask=False)
-                return True
+        if worker is not None and self._learn(worker, status):
+            self._drop(call, done=done)
+            self._send(worker, may_ask=False)
+            return True
         if status in RETRIED_STATUS and self.record.attempts < ATTEMPTS:
             other = self._pool.choose(self._desk.now(), worker)
             if other is not None:
@@ -262,6 +254,21 @@ class Exchange:
                 self._send(other, may_ask=other.takes_stream_options is not False)
                 return True
         return False
+
+    def _learn(self, worker: Worker, status: int) -> bool:
+        """Whether the worker takes `stream_options`, by how it answered.
+
+        True: ask it again without.
+        """
+        if self._trial:  # this answers the same request without our field
+            self._trial = False
+            if status < REDIRECTION:
+                worker.takes_stream_options = False
+        elif self._asked and worker.takes_stream_options is None:
+            if status < REDIRECTION:
+                worker.takes_stream_options = True
+            self._trial = status in REFUSING_STATUS
+        return self._trial
 
     def _drop(self, call: Call, *, done: bool) -> None:
         """Have no more of an answer that won't be passed on."""

@@ -14,6 +14,7 @@ import msgspec
 from gateway.clock import Clock
 from gateway.errors import UpstreamFailed, WorkerSpokeNonsense, WorkerTimedOut
 from gateway.ports import Call
+from gateway.requests import SERVER_ERROR, SUCCESS
 from gateway.workers.fleet import Fleet
 from gateway.workers.worker import Card, Worker
 
@@ -92,11 +93,11 @@ class Discovery:
             self._tell(worker, failure.message)
             return False
         worker.judge(None, status)
-        if status != 200:
+        if status != SUCCESS:
             # It is up but lists no models (a reranker, say): then it serves what its pool says.
             worker.listed = worker.listed or []
             self._tell(worker, f"it answered /v1/models with status {status}")
-            return status < 500
+            return status < SERVER_ERROR
         try:
             cards = msgspec.json.decode(body, type=_Models).data
         except msgspec.DecodeError:

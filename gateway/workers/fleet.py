@@ -79,7 +79,8 @@ class Fleet:
         silent = any(w.listed is None for workers in self._unnamed for w in workers)
         if silent:
             return NoWorker(
-                f"The model {_shown(model)} isn't known yet: a worker hasn't told which models it serves.",
+                f"The model {_shown(model)} isn't known yet: "
+                "a worker hasn't told which models it serves.",
                 param="model",
                 retry_after_s=1.0,
             )

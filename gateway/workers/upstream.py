@@ -22,7 +22,7 @@ from gateway.errors import (
     WorkerUnreachable,
 )
 from gateway.ports import Part, Receiver
-from gateway.requests import Fields
+from gateway.requests import SUCCESS, Fields
 
 MAX_HEAD_BYTES = 64 << 10
 # A worker that closed so many connections in a row right after a streamed answer, without having
@@ -42,7 +42,8 @@ class Timeouts:
         first_byte: from the request sent to the first byte of the answer's body.
         between_bytes: between two reads of the body, while the client takes them.
         total: from the request sent to the end of the answer.
-        idle: how long a connection without a request is kept. vLLM closes its own after 5 s.
+        idle: how long a connection without a request is kept, 0 = not at all. vLLM closes its own
+            after 5 s.
     """
 
     connect: float = 5.0
@@ -189,9 +190,7 @@ class Connection(asyncio.Protocol):
                 return
             self._keep = False  # the answer is whole; the nonsense came behind it
         if not self._head_done:
-            self._head_bytes += len(data)  # also says that the worker has begun to answer
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self.fail(WorkerSpokeNonsense("The head of the worker's answer is too large."))
+            self._wait_for_head(len(data))
             return
         self._parts = None
         chunks = self._chunks
@@ -239,23 +238,19 @@ class Connection(asyncio.Protocol):
         if self._done:
             return
         self.status = self._parser.get_status_code()
-        if self.status < 200:
+        if self.status < SUCCESS:
             return
         self._head_done = True
-        chunked = False
+        length = chunked = None
         for name, value in self.fields:
             n = len(name)
-            if n == 14 and name.lower() == b"content-length":
-                self.length = int(value)
-            elif n == 17 and name.lower() == b"transfer-encoding":
+            if n == len(b"content-length") and name.lower() == b"content-length":
+                length = int(value)
+            elif n == len(b"transfer-encoding") and name.lower() == b"transfer-encoding":
                 chunked = True
-        if chunked:
-            self.length = None
-        elif self.length is None:
-            if self.status in (204, 304):
-                self.length = 0
-            else:
-                self.ends_by_close = True
+        if not chunked:
+            self.length = 0 if self.status in (204, 304) else length
+            self.ends_by_close = self.length is None
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body, unframed."""
@@ -269,7 +264,7 @@ class Connection(asyncio.Protocol):
         """
         if self._done:
             return
-        if self.status < 200:  # 100 and 103 are no answers
+        if self.status < SUCCESS:  # 100 and 103 are no answers
             self.status = 0
             self.fields = []
         else:
@@ -277,6 +272,15 @@ class Connection(asyncio.Protocol):
             self._keep = self._parser.should_keep_alive()
 
     # inner workings
+
+    def _wait_for_head(self, size: int) -> None:
+        """`size` bytes came, and the head isn't whole yet.
+
+        The worker has begun, so there is no way back.
+        """
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self.fail(WorkerSpokeNonsense("The head of the worker's answer is too large."))
 
     async def _connect(self) -> None:
         """Make the connection, which sends what is carried; a failure is told to the receiver."""
@@ -340,7 +344,7 @@ class Endpoint:
             announced.
     """
 
-    def __init__(  # noqa: PLR0913  (an address and what it needs of the world, by name)
+    def __init__(
         self,
         host: str,
         port: int,
@@ -376,6 +380,8 @@ class Endpoint:
 
     def keeps(self, *, streamed: bool) -> bool:
         """Whether a connection is worth keeping after such an answer."""
+        if not self.timeouts.idle:
+            return False
         return not (streamed and self.unsaid_closes >= UNSAID_CLOSES)
 
     def forget(self, connection: Connection) -> None:

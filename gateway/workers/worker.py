@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from gateway.errors import UpstreamFailed, WorkerUnreachable
 from gateway.ports import Part, Receiver
+from gateway.requests import SERVER_ERROR
 from gateway.workers.breaker import Breaker
 from gateway.workers.upstream import Connection, Endpoint, Spawn, Timeouts
 
@@ -34,7 +35,7 @@ class Worker:
         "takes_stream_options",
     )
 
-    def __init__(  # noqa: PLR0913  (an address and what it needs of the world, by name)
+    def __init__(
         self,
         url: str,
         *,
@@ -119,7 +120,7 @@ class Worker:
                 self._breaker.unreachable(self._now())
             else:
                 self._breaker.failed(self._now())
-        elif status >= 500:
+        elif status >= SERVER_ERROR:
             self._breaker.failed(self._now())
         elif status:
             self._breaker.succeeded()
