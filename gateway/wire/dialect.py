@@ -125,7 +125,8 @@ class _OpenAi:
     def ended(self, last: bytes, previous: bytes) -> bool:
         if _DONE.search(last) or _DONE_TYPE.search(last):
             return True
-        # Each choice of an answer with several has its own finish: the newest word counts.
+        # Each choice of an answer with several has its own finish, so the newest word counts. That
+        # the others are still to come can't be seen from here.
         reasons = _FINISH_REASON.findall(previous + last)
         if reasons and reasons[-1] != b"null":
             return True
