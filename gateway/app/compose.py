@@ -17,8 +17,8 @@ from gateway.front.routes import Routes, Status
 from gateway.settings import Settings, WorkerSettings
 from gateway.telemetry.log import RequestLog, Silent
 from gateway.workers.discovery import Discovery
+from gateway.workers.endpoint import Spawn, Timeouts
 from gateway.workers.fleet import Fleet, Member
-from gateway.workers.upstream import Spawn, Timeouts
 from gateway.workers.worker import Worker
 
 

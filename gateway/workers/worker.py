@@ -8,7 +8,8 @@ from gateway.errors import UpstreamFailed, WorkerUnreachable
 from gateway.ports import Part, Receiver
 from gateway.requests import SERVER_ERROR
 from gateway.workers.breaker import Breaker
-from gateway.workers.upstream import Connection, Endpoint, Spawn, Timeouts
+from gateway.workers.endpoint import Endpoint, Spawn, Timeouts
+from gateway.workers.upstream import Connection
 
 Card = dict[str, object]  # a model as `/v1/models` lists it
 
