@@ -1,4 +1,4 @@
-"""All connections to one address: those with a request, those without, and how long each may take."""
+"""All connections to one address, with or without a request, and how long each may take."""
 
 import asyncio
 import ssl
