@@ -5,12 +5,13 @@ A dialect is chosen by the path alone. What a request asks for is none of its bu
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
 from gateway.errors import GatewayError
 from gateway.wire import sse
+from gateway.wire.shapes import read_as
 
 
 class Fault(msgspec.Struct, kw_only=True):
@@ -123,14 +124,16 @@ class _OpenAi:
         return sse.encode(self.body(error))
 
     def ended(self, last: bytes, previous: bytes) -> bool:
-        if _DONE.search(last) or _DONE_TYPE.search(last):
+        data = previous + last
+        if _DONE.search(data) or _DONE_TYPE.search(data):
             return True
         # Each choice of an answer with several has its own finish, so the newest word counts. That
         # the others are still to come can't be seen from here.
-        reasons = _FINISH_REASON.findall(previous + last)
+        reasons = _FINISH_REASON.findall(data)
         if reasons and reasons[-1] != b"null":
             return True
-        return any(_reads(said, _ERROR_KEY) for said in _payloads(last, b'"error"'))
+        errors = (read_as(_FAILED, said) for said in _payloads(data, b'"error"'))
+        return any(error is not None for error in errors)
 
     def render(self, fault: Fault) -> bytes:
         return msgspec.json.encode(
@@ -147,7 +150,7 @@ class _OpenAi:
         )
 
     def is_error(self, body: bytes) -> bool:
-        return _reads(body, _ERROR_BODY)
+        return read_as(_ERROR_BODY, body) is not None
 
 
 class _Failed(msgspec.Struct):
@@ -156,7 +159,7 @@ class _Failed(msgspec.Struct):
     error: dict[str, msgspec.Raw] | str
 
 
-_ERROR_KEY = msgspec.json.Decoder(_Failed)
+_FAILED = msgspec.json.Decoder(_Failed)
 
 _DONE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
 _FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*(null|")')
@@ -261,7 +264,7 @@ class _Anthropic:
         )
 
     def is_error(self, body: bytes) -> bool:
-        return _reads(body, _ANTHROPIC_BODY)
+        return read_as(_ANTHROPIC_BODY, body) is not None
 
 
 _KNOWN_TO_ANTHROPIC: Final = frozenset(
@@ -294,15 +297,6 @@ def _fault_of(error: GatewayError) -> Fault:
     )
 
 
-def _reads(data: bytes, decoder: msgspec.json.Decoder[Any]) -> bool:
-    """Tell whether `data` has the shape of the decoder's type."""
-    try:
-        decoder.decode(data)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
 def _payloads(data: bytes, word: bytes) -> Iterator[bytes]:
     """Yield what those events say in which `word` occurs."""
     for event in sse.split(data):
@@ -315,13 +309,8 @@ def _has_type(data: bytes, types: frozenset[str]) -> bool:
 
     The `event` line isn't asked: SDKs of Responses don't, and some workers leave it out.
     """
-    for said in _payloads(data, b'"type"'):
-        try:
-            if _TYPED.decode(said).type in types:
-                return True
-        except (ValueError, RecursionError):
-            continue
-    return False
+    read = (read_as(_TYPED, said) for said in _payloads(data, b'"type"'))
+    return any(typed is not None and typed.type in types for typed in read)
 
 
 OPENAI: Final[Dialect] = _OpenAi()

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.wire.dialect import Fault
+from gateway.wire.shapes import read_as
 
 _MAX_MESSAGE_CHARS = 4096
 _MAX_HTML_CHARS = 300
@@ -17,6 +18,7 @@ _MAX_DETAILS = 5
 _HTTP_STATUSES = range(100, 600)
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ANY = msgspec.json.Decoder()
 
 _NOT_TEXT = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>", re.I | re.S)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.I | re.S)
@@ -49,11 +51,13 @@ def fault_of(status: int, body: bytes) -> Fault:
         status: of the answer.
         body: of the answer; need not be JSON.
     """
-    said = _members(body)
+    said = read_as(_OBJECT, body)
     if said is None:
         return Fault(status=status, message=_plain(status, body))
-    outer = said = _members(said.get("detail", b"")) or said  # FastAPI's, around another form
-    said = _members(said.get("error", b"")) or said
+    outer = said = (
+        read_as(_OBJECT, said.get("detail", b"")) or said
+    )  # FastAPI's, around another form
+    said = read_as(_OBJECT, said.get("error", b"")) or said
     error = _value(said, "error")
     message = _first_text(said, "message", "error_description", "error")
     param = _text(said, "param")
@@ -76,20 +80,9 @@ def _others(said: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
     return {name: raw for name, raw in said.items() if name not in _READ}
 
 
-def _members(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw] | None:
-    """Return the members of a JSON object; None if it isn't one."""
-    try:
-        return _OBJECT.decode(raw)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _value(said: dict[str, msgspec.Raw], name: str) -> Any:
     """Return a member's value; None if it is absent or can't be read."""
-    try:
-        return msgspec.json.decode(said.get(name, b"null"))
-    except (ValueError, RecursionError):
-        return None
+    return read_as(_ANY, said.get(name, b"null"))
 
 
 def _text(said: dict[str, msgspec.Raw], name: str) -> str | None:

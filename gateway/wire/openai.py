@@ -12,6 +12,7 @@ import msgspec
 from gateway.errors import MalformedBody
 from gateway.wire.dialect import Dialect
 from gateway.wire.faults import fault_of
+from gateway.wire.shapes import read_as
 
 Part = bytes | memoryview
 
@@ -156,11 +157,8 @@ def wants_usage(facts: Facts) -> bool:
     options = facts.stream_options
     if not memoryview(options):
         return False
-    try:
-        asked = bytes(_STREAM_OPTIONS.decode(options).include_usage)
-    except (ValueError, RecursionError):
-        return False
-    return asked not in (b"", b"null", b"false")
+    read = read_as(_STREAM_OPTIONS, options)
+    return read is not None and bytes(read.include_usage) not in (b"", b"null", b"false")
 
 
 # ------------------------------------------------------------------------------------------- edits
@@ -205,9 +203,8 @@ def _asking(options: msgspec.Raw) -> bytes | None:
     raw = bytes(options)
     if raw in (b"", b"null"):
         return _ASKING
-    try:
-        fields = _FIELDS.decode(raw)
-    except (ValueError, RecursionError):
+    fields = read_as(_FIELDS, raw)
+    if fields is None:
         return None
     return msgspec.json.encode({**fields, "include_usage": True})
 

@@ -6,160 +6,20 @@ two substring tests; all the rest happens once or twice a stream.
 """
 
 import re
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 
 from gateway.wire import sse
+from gateway.wire.shapes import is_object, read_as
+from gateway.wire.tally import BESIDE_TYPES, MOST_TOKENS, Tally, part_of
 from policies.model import Usage
-
-# No single request has more; a larger number is a worker's fault that someone would pay for.
-_MOST_TOKENS = 1_000_000_000
 
 # Quotes inside a JSON string are escaped, so these match in generated text only where a whole value
 # is the word. `"usage": null`, which some workers put into every chunk, is turned away here.
 _WORTH_A_LOOK = re.compile(rb'"usage"\s*:\s*\{|"error"(?!\s*:\s*null)|"response\.failed"')
 _USAGE_KEY = re.compile(rb'"usage"\s*:\s*(?=\{)')
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-
-_T = TypeVar("_T")
-
-_UNREADABLE = (ValueError, RecursionError)  # msgspec's errors are ValueErrors
-
-# ------------------------------------------------------------------------- what a usage object says
-
-# Names in a usage object → what they count. Cached tokens are part of the prompt here.
-_NAMES = {
-    "prompt_tokens": "input",
-    "input_tokens": "input",
-    "completion_tokens": "output",
-    "output_tokens": "output",
-    "total_tokens": "total",
-    "cached_tokens": "cached",
-    "cache_read_input_tokens": "cached",
-    "prompt_cache_hit_tokens": "cached",
-    "cache_creation_input_tokens": "written",
-    "reasoning_tokens": "reasoning",
-}
-
-# The same for Anthropic's, whose `input_tokens` leaves out what the cache read or wrote.
-_NAMES_BESIDE = {
-    "input_tokens": "fresh",
-    "cache_read_input_tokens": "cached",
-    "cache_creation_input_tokens": "written",
-    "output_tokens": "output",
-}
-
-_DETAILS = {
-    "prompt_tokens_details": {
-        "cached_tokens": "cached",
-        "created_cache_tokens": "written",
-        "cache_write_tokens": "written",
-    },
-    "input_tokens_details": {"cached_tokens": "cached", "cache_write_tokens": "written"},
-    "completion_tokens_details": {"reasoning_tokens": "reasoning"},
-    "output_tokens_details": {"reasoning_tokens": "reasoning", "thinking_tokens": "reasoning"},
-}
-
-_BESIDE_TYPES = (b'"message_start"', b'"message_delta"', b'"message"')
-
-
-class _Tally:
-    """The last count seen of each kind, over all usage objects of one answer."""
-
-    __slots__ = ("_seen",)
-
-    def __init__(self) -> None:
-        self._seen: dict[str, int] = {}
-
-    def add(self, raw: bytes | msgspec.Raw, *, beside: bool = False) -> None:
-        """Take in a usage object; what it doesn't say, or says in nonsense, stays as it was.
-
-        Args:
-            raw: the object as JSON.
-            beside: cached tokens are counted beside `input_tokens`, not in it.
-        """
-        try:
-            usage = msgspec.json.decode(raw)
-        except _UNREADABLE:
-            return
-        if not isinstance(usage, dict):
-            return
-        if "prompt_tokens" not in usage:
-            beside = (
-                beside
-                or "cache_read_input_tokens" in usage
-                or "cache_creation_input_tokens" in usage
-            )
-        self._take(usage, _NAMES_BESIDE if beside else _NAMES)
-        for name in _DETAILS.keys() & usage.keys():
-            if isinstance(usage[name], dict):
-                self._take(usage[name], _DETAILS[name])
-
-    def add_timings(self, raw: msgspec.Raw) -> None:
-        """Take in llama.cpp's `timings`, where nothing better was said.
-
-        Its `prompt_n` leaves out what was in the cache, so without `cache_n` it isn't the prompt.
-        """
-        timings = _decoded(raw, _TIMINGS)
-        if timings is None:
-            return
-        cached, prompt, output = (
-            _count(value) for value in (timings.cache_n, timings.prompt_n, timings.predicted_n)
-        )
-        if cached is not None:
-            self._seen.setdefault("cached", cached)
-            if prompt is not None:
-                self._seen.setdefault("input", prompt + cached)
-        if output is not None:
-            self._seen.setdefault("output", output)
-
-    def add_counts(self, **counts: Any) -> None:
-        """Take in single numbers, by kind."""
-        self._take(counts, {kind: kind for kind in counts})
-
-    def _take(self, counts: dict[str, Any], names: dict[str, str]) -> None:
-        for name, value in counts.items():
-            if name in names and _count(value) is not None:
-                self._seen[names[name]] = value
-
-    def usage(self) -> Usage | None:
-        """Return what is known so far; None if that is nothing.
-
-        A part that is larger than its whole is left out: it can't be billed.
-        """
-        if not self._seen:
-            return None
-        seen = self._seen.get
-        whole_input = self._input()
-        output = seen("output")
-        return Usage(
-            input_tokens=whole_input,
-            cached_tokens=_part(seen("cached"), whole_input),
-            cache_write_tokens=_part(seen("written"), whole_input),
-            output_tokens=output,
-            reasoning_tokens=_part(seen("reasoning"), output),
-        )
-
-    def _input(self) -> int | None:
-        seen = self._seen.get
-        if (whole_input := seen("input")) is not None:
-            return whole_input
-        if (fresh := seen("fresh")) is not None:
-            return fresh + seen("cached", 0) + seen("written", 0)
-        if "output" not in self._seen:
-            return seen("total")  # rerankers and embedders may say only this
-        return None
-
-
-def _count(value: Any) -> int | None:
-    """Return `value` if it can be a number of tokens; a bool or a float can't."""
-    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
-
-
-def _part(part: int | None, of: int | None) -> int | None:
-    return None if part is not None and of is not None and part > of else part
-
 
 # ------------------------------------------------------------------------------------------ streams
 
@@ -181,15 +41,8 @@ class _Holder(msgspec.Struct):
     usage: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Timings(msgspec.Struct):
-    prompt_n: Any = None
-    cache_n: Any = None
-    predicted_n: Any = None
-
-
 _CHUNK = msgspec.json.Decoder(_Chunk)
 _HOLDER = msgspec.json.Decoder(_Holder)
-_TIMINGS = msgspec.json.Decoder(_Timings)
 _KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 # What a chunk says of itself, besides what it carries.
@@ -221,7 +74,7 @@ class UsageScanner:
         self.usage: Usage | None = None
         self.failed = False
         self._strip = strip
-        self._tally = _Tally()
+        self._tally = Tally()
 
     def scan(self, data: bytes) -> bytes:
         """Return what to pass on of `data`: itself, unless an event was taken out.
@@ -247,7 +100,7 @@ class UsageScanner:
     def _is_ours(self, event: bytes) -> bool:
         """Read one event; whether it is to be taken out."""
         said = sse.payload(event)
-        chunk = _decoded(said, _CHUNK)
+        chunk = read_as(_CHUNK, said)
         if chunk is None:
             return False
         failed = _is_failure(chunk)
@@ -255,7 +108,7 @@ class UsageScanner:
         usage = _usage_in(chunk)
         if usage is None:
             return False
-        self._tally.add(usage, beside=bytes(chunk.type) in _BESIDE_TYPES)
+        self._tally.add(usage, beside=bytes(chunk.type) in BESIDE_TYPES)
         self._tally.add_timings(chunk.timings)
         self.usage = self._tally.usage()
         return self._strip and not failed and _is_usage_only(chunk, said)
@@ -271,35 +124,24 @@ def _is_failure(chunk: _Chunk) -> bool:
 
 def _usage_in(chunk: _Chunk) -> msgspec.Raw | None:
     """Return the usage object of a chunk, its own or the one of the answer it holds."""
-    if _is_object(chunk.usage):
+    if is_object(chunk.usage):
         return chunk.usage
     for answer in (chunk.response, chunk.message):
-        holder = _decoded(answer, _HOLDER)
-        if holder is not None and _is_object(holder.usage):
+        holder = read_as(_HOLDER, answer)
+        if holder is not None and is_object(holder.usage):
             return holder.usage
     return None
 
 
 def _is_usage_only(chunk: _Chunk, said: bytes) -> bool:
-    if not _is_object(chunk.usage) or bytes(chunk.type):
+    if not is_object(chunk.usage) or bytes(chunk.type):
         return False
     choices = bytes(chunk.choices)
     if choices.startswith(b"["):
         return not choices[1:-1].strip()
     # Nothing shows that this is a chunk of a chat, so it has to be nothing else.
-    keys = _decoded(said, _KEYS)
+    keys = read_as(_KEYS, said)
     return keys is not None and choices in (b"", b"null") and keys.keys() <= _ENVELOPE
-
-
-def _is_object(raw: msgspec.Raw) -> bool:
-    return bytes(memoryview(raw)[:1]) == b"{"
-
-
-def _decoded(raw: bytes | msgspec.Raw, decoder: "msgspec.json.Decoder[_T]") -> _T | None:
-    try:
-        return decoder.decode(raw)
-    except _UNREADABLE:
-        return None
 
 
 # ------------------------------------------------------------------------------------ whole answers
@@ -328,7 +170,7 @@ _META = msgspec.json.Decoder(_Meta)
 
 # The form of nearly every answer. It is read in one step, and whatever isn't quite so in many.
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST_TOKENS)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
 
 
 class _CommonInput(msgspec.Struct, forbid_unknown_fields=True):
@@ -357,7 +199,7 @@ _COMMON = msgspec.json.Decoder(_CommonAnswer)
 
 def _common_usage(body: bytes) -> Usage | None:
     """Return the usage of an answer in the common form, None if it has another."""
-    said = _decoded(body, _COMMON)
+    said = read_as(_COMMON, body)
     if said is None:
         return None
     usage = said.usage
@@ -367,9 +209,9 @@ def _common_usage(body: bytes) -> Usage | None:
     reasoning = None if of_output is None else of_output.reasoning_tokens
     return Usage(
         input_tokens=prompt,
-        cached_tokens=_part(cached, prompt),
+        cached_tokens=part_of(cached, prompt),
         output_tokens=output,
-        reasoning_tokens=_part(reasoning, output),
+        reasoning_tokens=part_of(reasoning, output),
     )
 
 
@@ -382,16 +224,16 @@ def usage_of_answer(body: bytes) -> Usage | None:
     common = _common_usage(body)
     if common is not None:
         return common
-    answer = _decoded(body, _ANSWER)
+    answer = read_as(_ANSWER, body)
     if answer is None:
         return None
-    tally = _Tally()
-    if _is_object(answer.usage):
-        tally.add(answer.usage, beside=bytes(answer.type) in _BESIDE_TYPES)
-    elif _is_object(answer.meta_info):
+    tally = Tally()
+    if is_object(answer.usage):
+        tally.add(answer.usage, beside=bytes(answer.type) in BESIDE_TYPES)
+    elif is_object(answer.meta_info):
         tally.add(answer.meta_info)
-    elif (meta := _decoded(answer.meta, _META)) is not None:
-        tally.add(meta.tokens if _is_object(meta.tokens) else meta.billed_units)
+    elif (meta := read_as(_META, answer.meta)) is not None:
+        tally.add(meta.tokens if is_object(meta.tokens) else meta.billed_units)
     else:
         tally.add_counts(input=answer.prompt_eval_count, output=answer.eval_count)
     tally.add_timings(answer.timings)
@@ -410,7 +252,7 @@ def usage_of_tail(tail: bytes) -> Usage | None:
     for key in reversed(list(_USAGE_KEY.finditer(tail))):
         end = _closes(tail, key.end(), 0)
         if end > 0 and not tail[_closes(tail, end, 1) :].strip():
-            tally = _Tally()
+            tally = Tally()
             tally.add(tail[key.end() : end])
             return tally.usage()
     return None

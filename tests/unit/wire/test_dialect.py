@@ -137,7 +137,7 @@ USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":1}}\n\n'
         (b"data: [DONE]\n\n", CONTENT, True),
         (b"data:[DONE]\r\n\r\n", CONTENT, True),
         (CONTENT + b"data: [DONE]\n\n", CONTENT, True),
-        (b": bye\n\n", b"data: [DONE]\n\n", False),
+        (b": bye\n\n", b"data: [DONE]\n\n", True),
         # The second of two choices isn't done.
         (FINISH + CONTENT, CONTENT, False),
         (CONTENT, FINISH, False),

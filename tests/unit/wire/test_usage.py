@@ -121,6 +121,34 @@ def test_usage_of_an_answer(body, usage):
     assert usage_of_answer(body) == usage
 
 
+counts = st.sampled_from([0, 3, 7, 12, 10**9, 10**9 + 1, -1, None, True, 1.0, "3", {}])
+detail_counts = st.none() | st.dictionaries(
+    st.sampled_from(["cached_tokens", "reasoning_tokens", "cache_write_tokens", "audio_tokens"]),
+    counts,
+    max_size=2,
+)
+usages = st.fixed_dictionaries(
+    {},
+    optional={
+        "prompt_tokens": counts,
+        "completion_tokens": counts,
+        "total_tokens": counts,
+        "prompt_tokens_details": detail_counts,
+        "completion_tokens_details": detail_counts,
+        "reasoning_tokens": counts,
+    },
+)
+
+
+@settings(max_examples=200)
+@given(usages, st.booleans())
+def test_the_common_form_is_read_like_any_other(usage, timed):
+    more = {"timings": {"cache_n": 2, "prompt_n": 3, "predicted_n": 4}} if timed else {}
+    # What nobody knows makes it an uncommon form, and must change nothing.
+    uncommon = answer(usage={**usage, "unheard_of": 1}, **more)
+    assert usage_of_answer(answer(usage=usage, **more)) == usage_of_answer(uncommon)
+
+
 def test_absent_is_not_zero():
     said = usage_of_answer(answer(usage={**PLAIN, "prompt_tokens_details": {"cached_tokens": 0}}))
     assert said is not None
