@@ -1,11 +1,14 @@
 """The real parts that integration tests share: one llama.cpp server, and tiergate before it."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.llama import Llama, llama_server
 from tests.support.served import Served, served
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else its import asks the internet for prices
 
 
 @pytest.fixture(scope="session")
