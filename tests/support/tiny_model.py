@@ -5,6 +5,7 @@ with about 4,000 tokens a second, and needs about one token for every byte of a 
 """
 
 import hashlib
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,11 +19,16 @@ WIDTH, BLOCKS, HEADS, INNER = 64, 2, 2, 128
 CONTEXT = 32768
 SYLLABLES = "ka lo mi ter na vo si ren da pu fel go ha lin mo zu".split()  # noqa: SIM905
 
+WORDS = re.compile(rf"(?: (?:{'|'.join(SYLLABLES)}){{2,3}})+")  # what it says
+
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>")
 START, END, TOOL_CALL = 1, 2, 3
-# It would say a word forever. With this `logit_bias` it calls a tool, and ends after one call: the
-# server's grammar lets the end come no earlier.
-ONE_TOOL_CALL = {str(TOOL_CALL): 90, str(END): 100}
+# Left alone it says words. With these it calls a tool if it must, and ends after the call: the
+# server's grammar lets the end come no earlier, nor a second call.
+ONE_TOOL_CALL = {
+    "logit_bias": {str(TOOL_CALL): 90, str(END): 100},
+    "parallel_tool_calls": False,
+}
 
 CHAT_TEMPLATE = """\
 {%- if tools -%}
