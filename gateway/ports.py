@@ -116,8 +116,11 @@ class Worker(Protocol):
 class Pool(Protocol):
     """The workers of one public model name."""
 
-    def choose(self, now: float, tried: Worker | None) -> Worker | None:
-        """The worker for one more request, not `tried`; None = there is none."""
+    def choose(self, now: float, tried: Worker | None, *, well: bool = False) -> Worker | None:
+        """The worker for one more request, not `tried`; None = there is none.
+
+        `well`: rather none than one that is left out for its failures.
+        """
         ...
 
 

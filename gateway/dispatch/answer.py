@@ -106,9 +106,18 @@ class Streamed:
 
     def whole(self, *, trusted: bool) -> bool:
         """See `Answer`. A dialect's end mark outranks the framing."""
-        if self._route.knows_end:
-            return self._route.dialect.ended(self.last, self._previous)
-        return trusted
+        if trusted and not self._route.knows_end:
+            return True
+        return self._route.dialect.ended(self.last, self._previous)
+
+    def torn(self) -> int:
+        """How many bytes at the end of what was passed on are of an event that isn't whole."""
+        return len(self.last) - sse.whole(self.last)
+
+    def without_torn(self) -> bytes:
+        """The last piece without them, if they aren't to be passed on after all."""
+        self.last = self.last[: sse.whole(self.last)]
+        return self.last
 
 
 class Plain:

@@ -8,7 +8,7 @@ call, the worker's place, the memory, the record.
 """
 
 from gateway.dispatch import route as routes
-from gateway.dispatch.answer import Answer, Streamed, answer_fields, answer_for, is_stream
+from gateway.dispatch.answer import Answer, Failed, Streamed, answer_fields, answer_for, is_stream
 from gateway.dispatch.desk import Desk
 from gateway.errors import (
     GatewayError,
@@ -47,6 +47,7 @@ class Exchange:
         "_form",
         "_head",
         "_held",
+        "_paused",
         "_pool",
         "_route",
         "_settled",
@@ -64,7 +65,7 @@ class Exchange:
         self._body = b""
         self._facts: openai.Facts | None = None
         self._held = 0
-        self._asked = self._begun = self._settled = self._trial = False
+        self._asked = self._begun = self._paused = self._settled = self._trial = False
         self._call: Call | None = None
         self._worker: Worker | None = None
         self._answer: Answer | None = None
@@ -100,13 +101,15 @@ class Exchange:
         self._settle(error.outcome)
 
     def pause(self) -> None:
-        """See `gateway.ports.ReplySource`."""
-        if self._call is not None:
+        """See `gateway.ports.ReplySource`. An answer that hasn't begun is paused as it begins."""
+        self._paused = True
+        if self._begun and self._call is not None:
             self._call.pause()
 
     def resume(self) -> None:
         """See `gateway.ports.ReplySource`."""
-        if self._call is not None:
+        self._paused = False
+        if self._begun and self._call is not None:
             self._call.resume()
 
     def abort(self) -> None:
@@ -148,32 +151,43 @@ class Exchange:
         """The worker has said all: pass on the last of it, or say that it isn't the whole."""
         self.record.t_last = self._desk.now()
         whole = answer.whole(trusted=not call.ends_by_close)
+        if out and not whole and isinstance(answer, Streamed):
+            out = answer.without_torn()
         if whole or out:
             self._pass(call, answer, out or b"", last=whole)
         if whole:
             self._release(None, call.status)
             self._settle(Outcome.OK if call.status < CLIENT_ERROR else Outcome.WORKER_ERROR)
         else:
-            self.lost(WorkerHungUp("The worker's stream stopped before its end."))
+            self._break(WorkerHungUp("The worker's stream stopped before its end."))
 
     def lost(self, failure: UpstreamFailed) -> None:
         """See `gateway.ports.Receiver`."""
         self._call = None
         answer = self._answer
-        if not self._begun:
-            self._lost_before_its_answer(failure)
-        elif isinstance(answer, Streamed) and answer.whole(trusted=False):
+        if self._begun and isinstance(answer, Streamed) and answer.whole(trusted=False):
             # The end mark has passed: the end of the framing is lost, not that of the answer.
             self._sink.write(b"", last=True)
             self._release(None, self.record.status)
             self._settle(Outcome.OK)
         else:
-            if isinstance(answer, Streamed):
-                self._sink.write(self._route.dialect.event(failure, answer.last), last=False)
-            self._sink.cut()
-            self.record.code = failure.code
-            self._release(failure, 0)
-            self._settle(Outcome.STREAM_BROKEN)
+            self._break(failure)
+
+    def _break(self, failure: UpstreamFailed) -> None:
+        """The answer isn't whole: another worker's instead, an error, or a visible end."""
+        if not self._begun:
+            self._lost_before_its_answer(failure)
+            return
+        answer = self._answer
+        if isinstance(answer, Streamed):
+            event = self._route.dialect.event(failure, answer.last)
+            if answer.torn():  # of an event too long to be held until it was whole
+                event = b"\n\n" + event
+            self._sink.write(event, last=False)
+        self._sink.cut()
+        self.record.code = failure.code
+        self._release(failure, 0)
+        self._settle(Outcome.STREAM_BROKEN)
 
     # sending
 
@@ -206,11 +220,25 @@ class Exchange:
             self._send(worker, may_ask=worker.takes_stream_options is not False)
 
     def _send(self, worker: Worker, *, may_ask: bool) -> None:
-        """Send to `worker`, its own model name and, if `may_ask`, the wish for usage spliced in."""
+        """Send to `worker`; `may_ask`: with the wish for usage."""
         record = self.record
+        try:
+            body = self._body_for(worker, may_ask=may_ask)
+        except GatewayError as error:  # it can be read, but not changed
+            self.refuse(error)
+            return
         self._worker = worker
         record.worker = worker.name
         record.t_sent = self._desk.now()
+        record.t_last = 0.0
+        self._call = worker.send(self._head.path, self._fields, body, self)
+
+    def _body_for(self, worker: Worker, *, may_ask: bool) -> list[Part]:
+        """The body with `worker`'s own model name and the wish for usage spliced in.
+
+        Raises a `GatewayError` if it can't be changed.
+        """
+        record = self.record
         upstream = worker.upstream_model(record.model)
         name = None if upstream == record.model else upstream
         facts = self._facts
@@ -221,14 +249,11 @@ class Exchange:
             and facts is not None
             and not openai.wants_usage(facts)
         )
-        body: list[Part]
         if name is None and not self._asked:
-            body = [self._body]
-        elif facts is not None:
-            body = openai.splice(self._body, facts, model=name, ask_usage=self._asked)
-        else:
-            body = self._form_with(name or upstream)
-        self._call = worker.send(self._head.path, self._fields, body, self)
+            return [self._body]
+        if facts is not None:
+            return openai.splice(self._body, facts, model=name, ask_usage=self._asked)
+        return self._form_with(name or upstream)
 
     def _form_with(self, model: str) -> list[Part]:
         """The multipart body with the worker's own model name in its field."""
@@ -247,7 +272,7 @@ class Exchange:
             self._send(worker, may_ask=False)
             return True
         if status in RETRIED_STATUS and self.record.attempts < ATTEMPTS:
-            other = self._pool.choose(self._desk.now(), worker)
+            other = self._pool.choose(self._desk.now(), worker, well=True)
             if other is not None:
                 self._drop(call, done=done)
                 self.record.attempts += 1
@@ -280,12 +305,16 @@ class Exchange:
     def _lost_before_its_answer(self, failure: UpstreamFailed) -> None:
         """Nothing was passed on yet.
 
-        Another worker may answer, unless this one took too long already.
+        Another worker may answer, unless this one took too long already, or has said no and was
+        only lost in explaining it.
         """
-        worker = self._worker
+        worker, answer = self._worker, self._answer
         self._answer = None
+        self._trial = False
         self._release(failure, 0)
-        may = isinstance(failure, WorkerUnreachable | WorkerHungUp)
+        may = isinstance(failure, WorkerUnreachable | WorkerHungUp) and not isinstance(
+            answer, Failed
+        )
         if may and self.record.attempts < ATTEMPTS:
             self._try(worker, failure)
         else:
@@ -307,6 +336,8 @@ class Exchange:
         record.status = call.status
         fields = answer_fields(call, record.id, rewritten=answer.rewritten)
         self._sink.begin(call.status, fields, answer.length, data, last=last)
+        if self._paused and self._call is not None:
+            self._call.pause()
 
     def _drop_body(self) -> None:
         """Nothing can be sent again from here on.

@@ -30,13 +30,16 @@ class Pool:
         self.workers: list[Worker] = []
         self._turn = 0
 
-    def choose(self, now: float, tried: object | None) -> Worker | None:
+    def choose(self, now: float, tried: object | None, *, well: bool = False) -> Worker | None:
         """See `gateway.ports.Pool`."""
         workers = self.workers
         if len(workers) == 1:
             return None if workers[0] is tried else workers[0]
         self._turn += 1
-        return place.least_running(workers, now, tried, self._turn)
+        worker = place.least_running(workers, now, tried, self._turn)
+        if well and worker is not None and worker.ejected_until > now:
+            return None
+        return worker
 
 
 class Fleet:
