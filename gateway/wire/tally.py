@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.wire.shapes import read_as
+from gateway.wire.shapes import is_object, read_as
 from policies.model import Usage
 
 # No single request has more; a larger number is a worker's fault that someone would pay for.
@@ -94,7 +94,7 @@ class Tally:
 
         Its `prompt_n` leaves out what was in the cache, so without `cache_n` it isn't the prompt.
         """
-        timings = read_as(_TIMINGS, raw)
+        timings = read_as(_TIMINGS, raw) if is_object(raw) else None
         if timings is None:
             return
         cached, prompt, output = (

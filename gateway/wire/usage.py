@@ -127,7 +127,7 @@ def _usage_in(chunk: _Chunk) -> msgspec.Raw | None:
     if is_object(chunk.usage):
         return chunk.usage
     for answer in (chunk.response, chunk.message):
-        holder = read_as(_HOLDER, answer)
+        holder = read_as(_HOLDER, answer) if is_object(answer) else None
         if holder is not None and is_object(holder.usage):
             return holder.usage
     return None
