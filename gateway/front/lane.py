@@ -1,46 +1,22 @@
 """The fast lane: plain HTTP/1.1 POSTs to the hot paths, read without a framework.
 
-Promises: it reads only what it can read beyond doubt (one of a fixed set of request lines, one
-Content-Length of digits, one Host, no Transfer-Encoding, no Expect, no odd byte in the head).
-Anything else is handed to aiohttp at the border between two requests, with the whole connection and
-for good. It refuses to be clever: never widen the subset for speed.
+Promises: it answers only requests whose head `gateway.front.strict` could read. Anything else is
+handed to aiohttp at the border between two requests, with the whole connection and for good.
 """
 
 import asyncio
-import re
 
 from gateway.dispatch.exchange import Exchange
 from gateway.errors import BodyTimedOut, GatewayError
-from gateway.front import refusals
-from gateway.front.heads import NOT_FORWARDED, OURS, client_id
+from gateway.front import refusals, strict
 from gateway.front.lanes import Lanes
+from gateway.front.upload import Upload
 from gateway.requests import Fields, RequestHead
 
-MAX_HEAD_BYTES = 8190  # what aiohttp takes in one field: a larger head is its to judge
 MAX_AHEAD_BYTES = 64 << 10  # of pipelined requests, kept while one is answered
+UPLOAD_BYTES = 128 << 10  # of a body that is worth a buffer of its own
 JOINED_BYTES = 64 << 10  # up to here one copy is cheaper than a second buffer for the kernel
 
-HOT_PATHS = (b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings")
-_HOT = frozenset(b"POST %b HTTP/1.1\r\n" % path for path in HOT_PATHS)
-_LONGEST_LINE = max(map(len, _HOT))
-_METHOD = re.compile(rb"[A-Z]{1,20}( |\Z)").match
-# Fields that leave the end of a message, or the meaning of its body, to more rules than are kept
-# here.
-_FOREIGN = frozenset(
-    (
-        b"content-encoding",
-        b"expect",
-        b"http2-settings",
-        b"proxy-authorization",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    )
-)
-_DIGITS = re.compile(rb"[0-9]{1,11}").fullmatch
-_BLOCK = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)+").fullmatch
-_LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,11})\r\n").search
 _REASONS = {
     200: b"OK",
     400: b"Bad Request",
@@ -57,52 +33,6 @@ _REASONS = {
     504: b"Gateway Timeout",
 }
 _STATUS = {status: b"HTTP/1.1 %d %b\r\n" % (status, why) for status, why in _REASONS.items()}
-
-
-def parse(data: bytes, line: int, end: int) -> RequestHead | None:
-    """The head of a request that is surely ours, else None.
-
-    `data[:line]` is the request line, `data[end:end + 4]` the empty line.
-    """
-    block = data[line : end + 2]
-    if _BLOCK(block) is None:
-        return None
-    head = RequestHead(data[5 : line - 11])
-    forward: list[bytes] = []
-    hosts = 0
-    for field in block[:-2].split(b"\r\n"):
-        name, _, value = field.partition(b":")
-        name = name.lower()
-        value = value.strip(b" \t")
-        if name in _FOREIGN:
-            return None
-        if name == b"content-length":
-            if head.length >= 0 or _DIGITS(value) is None:
-                return None
-            head.length = int(value)
-        elif name == b"host":
-            hosts += 1
-        elif name == b"connection":
-            if value.lower() not in (b"close", b"keep-alive"):
-                return None
-            head.keep = head.keep and value.lower() == b"keep-alive"
-        else:
-            _note(head, name, value)
-        if name not in NOT_FORWARDED and not name.startswith(OURS):
-            forward.append(field)
-    if head.length < 0 or hosts != 1:
-        return None
-    forward.append(b"")
-    head.forward = b"\r\n".join(forward)
-    return head
-
-
-def _note(head: RequestHead, name: bytes, value: bytes) -> None:
-    """Keep what the gateway itself reads of a field."""
-    if name == b"content-type":
-        head.content_type = value
-    elif name == b"x-request-id":
-        head.client_id = client_id(value)
 
 
 class Lane(asyncio.Protocol):
@@ -201,46 +131,34 @@ class Lane(asyncio.Protocol):
 
     def _next(self, data: bytes) -> None:
         """`data` begins at the border between two requests."""
-        line = data.find(b"\n", 0, _LONGEST_LINE) + 1
-        if data[:line] in _HOT:
-            end = data.find(b"\r\n\r\n", line - 2, MAX_HEAD_BYTES)
+        line = data.find(b"\n", 0, strict.LONGEST_LINE) + 1
+        if data[:line] in strict.HOT:
+            end = data.find(b"\r\n\r\n", line - 2, strict.MAX_HEAD_BYTES)
             if end >= 0:
                 head = self._parsed(data, line, end)
                 if head is not None and head.length <= self._lanes.max_body_bytes:
                     self._take(head, data, end + 4)
                     return
-        if self._may_wait(data):
-            self._ahead = data
+        if strict.may_become_a_head(data):
+            self._ahead = data  # aiohttp has no limit of time for the rest of it, the lane has
         else:
             self._hand_over(data)
-
-    def _may_wait(self, data: bytes) -> bool:
-        """Whether a head is still on its way.
-
-        Aiohttp has no limit of time for that, the lane has.
-        """
-        return (
-            len(data) < MAX_HEAD_BYTES
-            and _METHOD(data) is not None
-            and b"\r\n\r\n" not in data
-            and data.count(b"\n") == data.count(b"\r\n")
-        )
 
     def _parsed(self, data: bytes, line: int, end: int) -> RequestHead | None:
         """A client sends the same head again and again but for the length.
 
         The same bytes mean the same.
         """
-        found = _LENGTH(data, line - 2, end + 2)
+        found = strict.usual_length(data, line - 2, end + 2)
         if found is None:
-            return parse(data, line, end)
+            return strict.parse(data, line, end)
         start, stop = found.span(1)
         key = data[:start] + data[stop:end]
         head = self._seen_head
         if head is not None and key == self._seen:
             head.length = int(found[1])
             return head
-        head = parse(data, line, end)
+        head = strict.parse(data, line, end)
         self._seen, self._seen_head = key, head
         return head
 
@@ -259,13 +177,28 @@ class Lane(asyncio.Protocol):
         stop = at + head.length
         if len(data) < stop:
             self._head = head
-            self._parts = [data[at:]]
-            self._missing = stop - len(data)
             self.since = self._lanes.now()
+            if head.length < UPLOAD_BYTES:
+                self._parts = [data[at:]]
+                self._missing = stop - len(data)
+            else:
+                self._read_by(Upload(self, data[at:], head.length, self._uploaded))
             return
         if len(data) > stop:
             self._ahead = data[stop:]
         self._run(head, data[at:stop])
+
+    def _read_by(self, protocol: asyncio.BaseProtocol) -> None:
+        """Let another protocol read on. It may read in another way, so reading begins anew."""
+        self._transport.pause_reading()
+        self._transport.set_protocol(protocol)
+        self._transport.resume_reading()
+
+    def _uploaded(self, body: bytes) -> None:
+        head, self._head = self._head, None
+        self._read_by(self)
+        if head is not None:  # else the sweep has given up on it
+            self._run(head, body)
 
     def _body_is_whole(self, head: RequestHead) -> None:
         body = b"".join(self._parts)
