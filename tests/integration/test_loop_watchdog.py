@@ -1,4 +1,4 @@
-"""Nothing holds up the event loop: the CPU time of each of its turns, measured inside the gateway."""
+"""Nothing holds up the event loop: CPU time of each of its turns, measured in the gateway."""
 
 import asyncio
 import json
