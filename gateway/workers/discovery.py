@@ -2,8 +2,7 @@
 
 That is also the active probe: it costs the worker no token.
 
-A worker that is well is asked every ten seconds, one that isn't every second; an answer ends its
-ejection.
+A worker that is well is asked every ten seconds, one that isn't every second.
 """
 
 import asyncio
@@ -89,10 +88,10 @@ class Discovery:
         try:
             status, body = await ask(worker)
         except UpstreamFailed as failure:
-            worker.judge(failure, 0)
+            worker.probed(failure, 0)
             self._tell(worker, failure.message)
             return False
-        worker.judge(None, status)
+        worker.probed(None, status)
         if status != SUCCESS:
             # It is up but lists no models (a reranker, say): then it serves what its pool says.
             worker.listed = worker.listed or []
@@ -100,7 +99,7 @@ class Discovery:
             return status < SERVER_ERROR
         try:
             cards = msgspec.json.decode(body, type=_Models).data
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
             cards = []
         cards = [card for card in cards if isinstance(card.get("id"), str)]
         if not cards:
@@ -117,7 +116,10 @@ class Discovery:
             self._asked.add(worker.name)
             if len(self._asked) == len({w.name for w in self._fleet.workers}):
                 self.first_round.set()
-            await self._clock.sleep(EVERY_S if well else EVERY_WHEN_ILL_S)
+            again_at = self._clock.now() + (EVERY_S if well else 0.0)
+            await self._clock.sleep(EVERY_WHEN_ILL_S)
+            while worker.well and self._clock.now() < again_at:
+                await self._clock.sleep(EVERY_WHEN_ILL_S)
 
     def _tell(self, worker: Worker, what: str) -> None:
         """Say a change once, not every second."""

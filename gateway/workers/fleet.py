@@ -110,10 +110,7 @@ class Fleet:
                 self._follow(worker, names)
 
     def cards(self, created: int) -> list[Card]:
-        """The models that can be asked for, as `/v1/models` lists them.
-
-        A worker's own words under our name.
-        """
+        """The models that can be asked for: a worker's own description of each, under our name."""
         cards: list[Card] = []
         for model, pool in self._pools.items():
             card: Card = {
@@ -134,7 +131,7 @@ class Fleet:
     def ready(self) -> bool:
         """Whether at least one model can be asked for at a worker that isn't left out."""
         return any(
-            worker.listed is not None and worker.ejected_until == 0.0
+            worker.listed is not None and worker.well
             for pool in self._pools.values()
             for worker in pool.workers
         )

@@ -78,6 +78,11 @@ class Worker:
         """See `policies.place.WorkerRow`."""
         return self._breaker.ejected_until
 
+    @property
+    def well(self) -> bool:
+        """Whether it answers, as far as is known."""
+        return self._breaker.well(self._now())
+
     def serves(self, model: str, upstream: str) -> None:
         """Requests for the public `model` go to it under the name `upstream`."""
         self._upstream_models[model] = upstream
@@ -107,21 +112,26 @@ class Worker:
         return self.endpoint.send((head,), receiver)
 
     def release(self, failure: UpstreamFailed | None, status: int) -> None:
-        """See `gateway.ports.Worker`."""
+        """See `gateway.ports.Worker`. Neither failure nor status: the client left."""
         self.running -= 1
-        self.judge(failure, status)
-
-    def judge(self, failure: UpstreamFailed | None, status: int) -> None:
-        """Take an outcome into account.
-
-        A failure, an answer's status, or neither (0: the client left).
-        """
-        if failure is not None:
-            if isinstance(failure, WorkerUnreachable):
-                self._breaker.unreachable(self._now())
-            else:
-                self._breaker.failed(self._now())
-        elif status >= SERVER_ERROR:
+        if isinstance(failure, WorkerUnreachable):
+            self._unreachable()
+        elif failure is not None or status >= SERVER_ERROR:
             self._breaker.failed(self._now())
         elif status:
             self._breaker.succeeded()
+
+    def probed(self, failure: UpstreamFailed | None, status: int) -> None:
+        """Take the outcome of a probe into account."""
+        if isinstance(failure, WorkerUnreachable):
+            self._unreachable()
+        elif failure is not None or status >= SERVER_ERROR:
+            self._breaker.probe_failed(self._now())
+        else:
+            self._breaker.probe_answered()
+
+    def _unreachable(self) -> None:
+        """What comes back may be another server: its habits are found out anew."""
+        self._breaker.unreachable(self._now())
+        self.takes_stream_options = None
+        self.endpoint.unsaid_closes = 0
