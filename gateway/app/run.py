@@ -95,10 +95,7 @@ class Gateway:
         return lanes, runner
 
     async def _first_round(self, parts: Parts) -> None:
-        """Let the workers tell their models before the first request.
-
-        One that is silent doesn't hold up the rest.
-        """
+        """Let the workers tell their models first; one that is silent doesn't hold up the rest."""
         try:
             async with asyncio.timeout(FIRST_ROUND_S):
                 await parts.discovery.first_round.wait()

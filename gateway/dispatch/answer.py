@@ -151,10 +151,7 @@ class Plain:
         return data
 
     def whole(self, *, trusted: bool) -> bool:
-        """See `Answer`.
-
-        Only the framing knows. A body that ends with its connection is taken at its word.
-        """
+        """See `Answer`. A body that ends with its connection is taken at its word."""
         del trusted
         return True
 

@@ -75,10 +75,7 @@ class Exchange:
     # the front calls
 
     def take(self, body: bytes, held: int) -> None:
-        """The body is whole.
-
-        Find its pool and send it. `held` is what it took of the body memory.
-        """
+        """The whole body: find its pool and send it. It took `held` bytes of the body memory."""
         self._body = body
         self._held = held
         record = self.record
@@ -194,7 +191,8 @@ class Exchange:
     def _find_pool(self) -> Pool:
         """Decode the body as deep as is needed.
 
-        Raises a `GatewayError` if it names no model of ours.
+        Raises:
+            GatewayError: it can't be read, or names no model of ours.
         """
         record = self.record
         head = self._head
@@ -236,7 +234,8 @@ class Exchange:
     def _body_for(self, worker: Worker, *, may_ask: bool) -> list[Part]:
         """The body with `worker`'s own model name and the wish for usage spliced in.
 
-        Raises a `GatewayError` if it can't be changed.
+        Raises:
+            GatewayError: it can't be changed.
         """
         record = self.record
         upstream = worker.upstream_model(record.model)
@@ -262,10 +261,7 @@ class Exchange:
         return [view[:start], model.encode(), view[end:]]
 
     def _sent_again(self, call: Call, *, done: bool) -> bool:
-        """At the first sight of an answer.
-
-        Whether the request goes out again instead of passing it on.
-        """
+        """Whether, at the first sight of this answer, the request goes out again instead."""
         worker, status = self._worker, call.status
         if worker is not None and self._learn(worker, status):
             self._drop(call, done=done)
@@ -281,9 +277,9 @@ class Exchange:
         return False
 
     def _learn(self, worker: Worker, status: int) -> bool:
-        """Whether the worker takes `stream_options`, by how it answered.
+        """Note whether the worker takes `stream_options`.
 
-        True: ask it again without.
+        Returns whether to ask it again without: it may have refused them.
         """
         if self._trial:  # this answers the same request without our field
             self._trial = False
@@ -340,10 +336,7 @@ class Exchange:
             self._call.pause()
 
     def _drop_body(self) -> None:
-        """Nothing can be sent again from here on.
-
-        The facts hold on to the body they were read from.
-        """
+        """Nothing can be sent again. The facts go too: they hold on to the body they are of."""
         self._body = b""
         self._facts = None
         if self._held:

@@ -33,8 +33,7 @@ async def read(
             "Request bodies may be sent plain or with content-encoding gzip or deflate.",
             param="content-encoding",
         )
-    if (request.content_length or 0) > max_bytes:
-        raise too_large(max_bytes)
+    _check(request.content_length or 0, max_bytes)
     held = memory.take(request.content_length or 0)
     try:
         async with asyncio.timeout(timeout_s or None):
@@ -62,8 +61,7 @@ async def _collect(
     try:
         async for chunk in request.content.iter_any():
             size += len(chunk)
-            if size > max_bytes:
-                raise too_large(max_bytes)
+            _check(size, max_bytes)
             if size - held - taken >= COUNTED_BYTES:
                 taken += memory.take(size - held - taken)
             parts.append(chunk)
@@ -73,6 +71,6 @@ async def _collect(
     return b"".join(parts), taken
 
 
-def too_large(max_bytes: int) -> BodyTooLarge:
-    """The refusal that names the limit."""
-    return BodyTooLarge(f"The request's body is larger than the limit of {max_bytes} bytes.")
+def _check(size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise BodyTooLarge(f"The request's body is larger than the limit of {max_bytes} bytes.")

@@ -145,10 +145,7 @@ class Lane(asyncio.Protocol):
             self._hand_over(data)
 
     def _parsed(self, data: bytes, line: int, end: int) -> RequestHead | None:
-        """A client sends the same head again and again but for the length.
-
-        The same bytes mean the same.
-        """
+        """The head, from memory if the client sent the same one before, but for the length."""
         found = strict.usual_length(data, line - 2, end + 2)
         if found is None:
             return strict.parse(data, line, end)
@@ -231,7 +228,7 @@ class Lane(asyncio.Protocol):
         self._exchange = None
         self.since = self._lanes.now()
         if self._discards:
-            return  # a close with bytes unread would tear the answer from the client's hands; the sweep closes
+            return  # closing on unread bytes would take the answer back; the sweep closes
         if not self._keep or self._lanes.draining:
             self._transport.close()
         elif self._ahead and not self._paused:
@@ -243,16 +240,11 @@ class Lane(asyncio.Protocol):
             self._next(data)
 
     def _keep_ahead(self, data: bytes) -> None:
-        """A request sent before the answer to the last one.
-
-        Reading goes on, or a hang-up wouldn't be seen.
-        """
+        """A request sent ahead waits. Reading goes on, or a hang-up wouldn't be seen."""
         self._ahead += data
         if len(self._ahead) > MAX_AHEAD_BYTES:
             self._ahead = b""
-            self._keep = (
-                False  # the client may send these again elsewhere: it was never promised an answer
-            )
+            self._keep = False  # the client may send these again: it was promised no answer
             self._discards = True
 
     def _drop_body(self) -> None:
@@ -266,10 +258,7 @@ class Lane(asyncio.Protocol):
     # the registry calls
 
     def waits_for(self) -> str:
-        """What the client owes (a key of `Lanes.limits`), or nothing.
-
-        It is being answered and reads.
-        """
+        """What the client owes, a key of `Lanes.limits`; empty while it is being answered."""
         if self._transport.is_closing():
             return "reading"
         if self._exchange is not None:

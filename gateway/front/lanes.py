@@ -27,11 +27,17 @@ class Registered(Protocol):
 
     since: float
 
-    def waits_for(self) -> str: ...
+    def waits_for(self) -> str:
+        """What the client owes, a key of `Lanes.limits`; empty = nothing."""
+        ...
 
-    def give_up(self) -> None: ...
+    def give_up(self) -> None:
+        """It took too long for that."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Cut it, whatever is in hand."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +65,7 @@ class Lanes:
         others: connections that aiohttp has, counted at each sweep.
     """
 
-    def __init__(  # noqa: PLR0913  (what every lane needs, by name)
+    def __init__(
         self,
         *,
         desk: Desk,

@@ -71,10 +71,7 @@ class Routes:
         self._status = status
 
     def application(self) -> web.Application:
-        """The aiohttp application.
-
-        One catch-all route, so that errors are ours and in the caller's dialect.
-        """
+        """The aiohttp application; its catch-all route makes errors ours, in the caller's dialect."""
         app = web.Application()
         app.router.add_get("/livez", self.livez)
         app.router.add_get("/readyz", self.readyz)

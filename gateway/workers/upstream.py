@@ -237,10 +237,7 @@ class Connection(asyncio.Protocol):
             self._chunks.append(data)
 
     def on_message_complete(self) -> None:
-        """The answer is whole.
-
-        Whether the connection stays must be asked here: the parser forgets it right after.
-        """
+        """The answer is whole. Whether to keep the connection is asked here: it is soon forgotten."""
         if self._done:
             return
         if self.status < SUCCESS:  # 100 and 103 are no answers
@@ -253,10 +250,7 @@ class Connection(asyncio.Protocol):
     # inner workings
 
     def _wait_for_head(self, size: int) -> None:
-        """`size` bytes came, and the head isn't whole yet.
-
-        The worker has begun, so there is no way back.
-        """
+        """Bytes came, and the head isn't whole yet; but the worker has begun to answer."""
         self._head_bytes += size
         if self._head_bytes > MAX_HEAD_BYTES:
             self.fail(WorkerSpokeNonsense("The head of the worker's answer is too large."))
@@ -301,10 +295,7 @@ class Connection(asyncio.Protocol):
         self._endpoint.busy.discard(self)
 
     def _learn_from_close(self) -> None:
-        """A kept connection was closed.
-
-        After a stream and at once, that is a habit worth knowing.
-        """
+        """A kept connection was closed; if at once after a stream, that is a habit worth knowing."""
         endpoint = self._endpoint
         if (
             self._streamed
