@@ -73,4 +73,5 @@ async def _collect(
 
 def _check(size: int, max_bytes: int) -> None:
     if size > max_bytes:
-        raise BodyTooLarge(f"The request's body is larger than the limit of {max_bytes} bytes.")
+        msg = f"The request's body is larger than the limit of {max_bytes} bytes."
+        raise BodyTooLarge(msg)

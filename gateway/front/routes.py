@@ -71,7 +71,7 @@ class Routes:
         self._status = status
 
     def application(self) -> web.Application:
-        """The aiohttp application; its catch-all route makes errors ours, in the caller's dialect."""
+        """The aiohttp application; by its catch-all route errors are ours, in each dialect."""
         app = web.Application()
         app.router.add_get("/livez", self.livez)
         app.router.add_get("/readyz", self.readyz)

@@ -237,7 +237,7 @@ class Connection(asyncio.Protocol):
             self._chunks.append(data)
 
     def on_message_complete(self) -> None:
-        """The answer is whole. Whether to keep the connection is asked here: it is soon forgotten."""
+        """The answer is whole. The parser knows only here whether the connection stays."""
         if self._done:
             return
         if self.status < SUCCESS:  # 100 and 103 are no answers
@@ -295,7 +295,7 @@ class Connection(asyncio.Protocol):
         self._endpoint.busy.discard(self)
 
     def _learn_from_close(self) -> None:
-        """A kept connection was closed; if at once after a stream, that is a habit worth knowing."""
+        """A kept connection was closed; at once after a stream, that is a habit worth knowing."""
         endpoint = self._endpoint
         if (
             self._streamed
