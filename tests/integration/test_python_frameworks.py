@@ -1,4 +1,4 @@
-"""Clients that people have in their programs: anthropic, langchain, litellm, pydantic-ai; unchanged.
+"""The clients that people have in their programs, unchanged but for their base URL.
 
 They never retry here: a retry would hide a fault.
 """

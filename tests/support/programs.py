@@ -51,7 +51,7 @@ class Program:
         self._name = " ".join(command[:2])
         self._out, self._err = folder / "stdout", folder / "stderr"
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._process = subprocess.Popen(  # noqa: S603  (our own modules)
+            self._process = subprocess.Popen(
                 [sys.executable, "-m", "gateway.cli.demo_tether", *command],
                 stdin=subprocess.PIPE,
                 stdout=out,
