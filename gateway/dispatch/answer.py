@@ -52,6 +52,11 @@ class Answer(Protocol):
         """What the worker has told so far."""
         ...
 
+    @property
+    def failed(self) -> bool:
+        """Whether the worker said that it failed, by its status or in its stream."""
+        ...
+
     def feed(self, data: bytes, *, done: bool) -> bytes | None:
         """What to pass on of one read; None = the answer can't begin yet."""
         ...
@@ -81,6 +86,11 @@ class Streamed:
     def usage(self) -> Usage | None:
         """See `Answer`."""
         return self._scanner.usage
+
+    @property
+    def failed(self) -> bool:
+        """See `Answer`."""
+        return self._scanner.failed
 
     def feed(self, data: bytes, *, done: bool) -> bytes:
         """See `Answer`. An event that isn't whole waits for its rest."""
@@ -123,10 +133,11 @@ class Streamed:
 class Plain:
     """A body that isn't a stream of events."""
 
-    __slots__ = ("_parts", "_size", "length", "rewritten")
+    __slots__ = ("_parts", "_size", "failed", "length", "rewritten")
 
-    def __init__(self, length: int | None) -> None:
+    def __init__(self, length: int | None, *, failed: bool) -> None:
         self.length = length
+        self.failed = failed
         self.rewritten = False
         self._parts: list[bytes] = []
         self._size = 0
@@ -160,6 +171,8 @@ class Failed:
     """The body of a worker's 4xx or 5xx: read whole, passed on in the shape that SDKs read."""
 
     __slots__ = ("_parts", "_passing", "_route", "_size", "_status", "length", "rewritten")
+
+    failed = True
 
     def __init__(self, route: Route, status: int) -> None:
         self._route = route
@@ -203,13 +216,14 @@ def answer_for(call: Call, route: Route, *, strip: bool) -> Answer:
 
     What is compressed, though we asked not to, is left alone.
     """
+    failed = call.status >= CLIENT_ERROR
     if _is_encoded(call):
-        return Plain(call.length)
-    if call.status >= CLIENT_ERROR:
+        return Plain(call.length, failed=failed)
+    if failed:
         return Failed(route, call.status)
     if is_stream(call):
         return Streamed(route, strip=strip)
-    return Plain(call.length)
+    return Plain(call.length, failed=False)
 
 
 def _is_encoded(call: Call) -> bool:

@@ -19,7 +19,7 @@ from gateway.errors import (
     WorkerUnreachable,
 )
 from gateway.ports import Call, Part, Pool, ReplySink, Worker
-from gateway.requests import CLIENT_ERROR, REDIRECTION, Record, RequestHead
+from gateway.requests import REDIRECTION, Record, RequestHead
 from gateway.wire import multipart, openai
 
 ATTEMPTS = 2
@@ -154,7 +154,7 @@ class Exchange:
             self._pass(call, answer, out or b"", last=whole)
         if whole:
             self._release(None, call.status)
-            self._settle(Outcome.OK if call.status < CLIENT_ERROR else Outcome.WORKER_ERROR)
+            self._settle(Outcome.WORKER_ERROR if answer.failed else Outcome.OK)
         else:
             self._break(WorkerHungUp("The worker's stream stopped before its end."))
 
@@ -166,7 +166,7 @@ class Exchange:
             # The end mark has passed: the end of the framing is lost, not that of the answer.
             self._sink.write(b"", last=True)
             self._release(None, self.record.status)
-            self._settle(Outcome.OK)
+            self._settle(Outcome.WORKER_ERROR if answer.failed else Outcome.OK)
         else:
             self._break(failure)
 
