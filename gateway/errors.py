@@ -146,6 +146,13 @@ class WorkerUnreachable(UpstreamFailed):
     code = "worker_unreachable"
 
 
+class ConnectTimedOut(WorkerUnreachable):
+    """No connection to the worker stood in time."""
+
+    status = 504
+    code = "worker_timeout"
+
+
 class WorkerHungUp(UpstreamFailed):
     """The worker closed the connection before its answer was whole."""
 

@@ -9,11 +9,15 @@ that its client has gone.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import ssl
 from typing import TYPE_CHECKING
 
 import httptools
 
 from gateway.errors import (
+    ConnectTimedOut,
     UpstreamFailed,
     WorkerHungUp,
     WorkerSpokeNonsense,
@@ -97,6 +101,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """See `gateway.ports.Call`."""
         self._let_go()
+        self._streamed = False  # that it closes now is no habit of the worker
         if self._connecting is not None:
             self._connecting.cancel()
         if self._transport is not None:
@@ -132,6 +137,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close an idle connection."""
+        self._streamed = False
         if self._transport is not None:
             self._transport.close()
 
@@ -159,7 +165,7 @@ class Connection(asyncio.Protocol):
         receiver = self._receiver
         if receiver is None:  # a worker has nothing to say unasked
             self._endpoint.forget(self)
-            self._transport.abort()  # type: ignore[union-attr]
+            self.abort()
             return
         try:
             self._parser.feed_data(data)
@@ -263,10 +269,17 @@ class Connection(asyncio.Protocol):
                 await asyncio.get_running_loop().create_connection(
                     lambda: self, endpoint.host, endpoint.port, ssl=endpoint.tls
                 )
-        except (OSError, TimeoutError) as e:
+        except TimeoutError:
             self._connecting = None
-            reason = "it didn't answer in time" if isinstance(e, TimeoutError) else _reason(e)
-            self.fail(WorkerUnreachable(f"The worker could not be reached: {reason}."))
+            limit = endpoint.timeouts.connect
+            self.fail(
+                ConnectTimedOut(
+                    f"The worker could not be reached: no connection within {limit:g} s."
+                )
+            )
+        except (OSError, ValueError) as e:  # ValueError: a host that can't be a name
+            self._connecting = None
+            self.fail(WorkerUnreachable(f"The worker could not be reached: {_reason(e)}."))
 
     def _finish(self) -> None:
         """The answer is whole: the connection waits for the next request, or is closed."""
@@ -280,7 +293,7 @@ class Connection(asyncio.Protocol):
         self._streamed = self.length is None
         unsent = transport.get_write_buffer_size()  # it answered before it had read the request
         if unsent:
-            transport.abort()
+            self.abort()
         elif (
             self._keep and not self.ends_by_close and self._endpoint.keeps(streamed=self._streamed)
         ):
@@ -288,7 +301,7 @@ class Connection(asyncio.Protocol):
             self._t_last = self._endpoint.now()
             self._endpoint.idle.append(self)
         else:
-            transport.close()
+            self.close()
 
     def _let_go(self) -> None:
         self._receiver = self._parts = None
@@ -304,6 +317,16 @@ class Connection(asyncio.Protocol):
             endpoint.unsaid_closes += 1
 
 
-def _reason(e: OSError) -> str:
-    """What the operating system said, without the address it was said of."""
-    return (e.strerror or type(e).__name__).lower()
+def _reason(e: Exception) -> str:
+    """What went wrong, without the address it went wrong at: callers needn't know that."""
+    if isinstance(e, ssl.SSLCertVerificationError):
+        return f"its certificate isn't trusted ({e.verify_message.partition(',')[0]})"
+    if isinstance(e, ssl.SSLError):
+        return f"TLS failed ({e.reason or 'no reason given'})"
+    if isinstance(e, socket.gaierror | ValueError):
+        return "its name can't be resolved"
+    if isinstance(e, OSError) and e.errno:
+        return os.strerror(e.errno).lower()
+    if isinstance(e, ConnectionError):
+        return "it closed the connection at once"
+    return "none of its addresses answered"
