@@ -1,13 +1,16 @@
-"""A worker that answers byte for byte as it is told: the only way to test what real servers do once in a thousand times.
+"""A worker that answers byte for byte as it is told.
 
-It is a real server on a real socket. `/v1/models` lists one model; every POST takes the next script, or the default one.
-A script is a list of steps: bytes to send, a number of seconds that pass before the next step, `CLOSE`, `RESET`, `WAIT` (until
-`release` is called), `HANG` (nothing more; the connection stays).
+The only way to test what real servers do once in a thousand times.
+
+It is a real server on a real socket. `/v1/models` lists one model, or answers as `models` says;
+every POST takes the next script, or the default one. A script is a list of steps: bytes to send,
+`CLOSE`, `RESET`, `WAIT` (until `release` is called), `HANG` (nothing more; the connection stays).
 """
 
 import asyncio
 import json
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -48,7 +51,9 @@ def answer(body: bytes = ANSWER, status: str = "200 OK", *fields: bytes) -> byte
     )
 
 
-STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
 LAST_CHUNK = b"0\r\n\r\n"
 
 
@@ -71,6 +76,16 @@ USAGE_EVENT = event({"choices": [], "usage": {"prompt_tokens": 3, "completion_to
 DONE_EVENT = b"data: [DONE]\n\n"
 
 
+def models(*names: str) -> bytes:
+    """A whole answer that lists them."""
+    return answer(json.dumps({"object": "list", "data": [{"id": n} for n in names]}).encode())
+
+
+def streamed(*events: bytes) -> Script:
+    """A whole stream, an event a chunk."""
+    return (STREAM_HEAD, *map(chunk, events), LAST_CHUNK)
+
+
 @dataclass
 class Seen:
     """A request as it arrived."""
@@ -86,13 +101,25 @@ class Seen:
 
 @dataclass
 class Scripted:
-    """The worker, seen from the test."""
+    """The worker, seen from the test.
+
+    Attributes:
+        listing: what it plays when it is asked for its models; None = it lists `model`.
+        reads_bodies: False = it plays a script as soon as it has seen a head.
+        seen: requests in order, without those for its models.
+        asked: how often its models were asked for.
+        closed_by_peer: connections that the gateway closed while a script waited.
+    """
 
     port: int = 0
     model: str = "m"
+    tls: ssl.SSLContext | None = None
+    listing: Script | None = None
+    reads_bodies: bool = True
     default: Script = (answer(),)
     scripts: list[Script] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
+    asked: int = 0
     connections: int = 0
     open: int = 0
     closed_by_peer: int = 0
@@ -101,7 +128,7 @@ class Scripted:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
 
     def release(self) -> None:
         """Let every script that waits go on."""
@@ -144,18 +171,21 @@ class Scripted:
         line, *raw = head[:-4].split(b"\r\n")
         fields = [(n, v.strip()) for n, _, v in (f.partition(b":") for f in raw)]
         length = next((int(v) for n, v in fields if n.lower() == b"content-length"), 0)
-        return Seen(me, line, fields, await reader.readexactly(length))
+        body = await reader.readexactly(length) if self.reads_bodies else b""
+        return Seen(me, line, fields, body)
 
     async def _answer(self, request: Seen, reader, writer: asyncio.StreamWriter) -> bool:
         """Play the script; whether the connection goes on."""
         if request.line.startswith(b"GET"):
-            body = json.dumps({"object": "list", "data": [{"id": self.model}]}).encode()
-            writer.write(answer(body))
-            await writer.drain()
-            return True
-        self.seen.append(request)
+            self.asked += 1
+            script = self.listing or (models(self.model),)
+        else:
+            self.seen.append(request)
+            script = self.scripts.pop(0) if self.scripts else self.default
         self.changed.set()
-        script = self.scripts.pop(0) if self.scripts else self.default
+        return await self._play(script, reader, writer)
+
+    async def _play(self, script: Script, reader, writer: asyncio.StreamWriter) -> bool:
         for step in script:
             if isinstance(step, bytes):
                 writer.write(step)
@@ -189,11 +219,21 @@ class Scripted:
 
 @asynccontextmanager
 async def scripted(**attributes: object) -> AsyncIterator[Scripted]:
-    """Start one on a free port."""
+    """Start one, on a free port if none is said."""
     worker = Scripted(**attributes)  # type: ignore[arg-type]
-    server = await asyncio.start_server(worker._serve, "127.0.0.1", worker.port)
+    serving: set[asyncio.Task[None]] = set()
+
+    def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(worker._serve(reader, writer))
+        serving.add(task)
+        task.add_done_callback(serving.discard)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", worker.port, ssl=worker.tls)
     worker.port = server.sockets[0].getsockname()[1]
     try:
         yield worker
     finally:
         server.close()
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
