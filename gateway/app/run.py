@@ -132,10 +132,13 @@ class Gateway:
         while True:
             await self._clock.sleep(SWEEP_S)
             now = self._clock.now()
-            lanes.sweep(now, len(aiohttp_server.connections) if aiohttp_server else 0)
-            for worker in parts.fleet.workers:
-                worker.endpoint.sweep(now)
-            parts.log.flush()
+            try:
+                lanes.sweep(now, len(aiohttp_server.connections) if aiohttp_server else 0)
+                for worker in parts.fleet.workers:
+                    worker.endpoint.sweep(now)
+                parts.log.flush()
+            except Exception as error:  # what fails here must not end what runs there
+                self._say(f"sweep: {error!r}")
 
     async def _drain(self, parts: Parts, lanes: Lanes, server: asyncio.Server) -> None:
         """Not ready at once; then no more connections; then as long as it takes, within limits."""

@@ -331,13 +331,14 @@ class Exchange:
         record.t_first = record.t_last or self._desk.now()
         record.status = call.status
         fields = answer_fields(call, record.id, rewritten=answer.rewritten)
+        call.fields = []  # thousands of streams may be open, and nobody asks again
         self._sink.begin(call.status, fields, answer.length, data, last=last)
         if self._paused and self._call is not None:
             self._call.pause()
 
     def _drop_body(self) -> None:
         """Nothing can be sent again. The facts go too: they hold on to the body they are of."""
-        self._body = b""
+        self._body = self._fields = b""
         self._facts = None
         if self._held:
             self._desk.memory.give_back(self._held)
