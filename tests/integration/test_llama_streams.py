@@ -1,0 +1,221 @@
+"""Streams from a real llama.cpp, whose manners are its own, through the gateway.
+
+It promises to keep a connection open and closes it after every streamed answer, without a word.
+And it notices that a caller has left only when it writes to that caller: so for an answer that has
+not begun, these tests look at the connection, which the gateway must close all the same.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection, HTTPResponse
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.llama import MODEL, Llama
+from tests.support.programs import until
+from tests.support.served import Served, served
+
+TOLD_S = 0.25  # from a client's leaving until the worker is told
+LONG = 20_000  # tokens: half a minute of work
+SSE = "text/event-stream"
+
+# Path, and the field of the prompt with its value for a given length.
+PROMPTS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "/v1/chat/completions": lambda text: {"messages": [{"role": "user", "content": text}]},
+    "/v1/completions": lambda text: {"prompt": text},
+    "/v1/messages": lambda text: {"messages": [{"role": "user", "content": text}]},
+    "/v1/responses": lambda text: {"input": text},
+}
+every_path = pytest.mark.parametrize("path", PROMPTS)
+
+
+def question(path: str, prompt: str, *, tokens: int, stream: bool) -> dict[str, Any]:
+    limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+    return {"model": MODEL, limit: tokens, "stream": stream, **PROMPTS[path](prompt)}
+
+
+# ---------------------------------------------------------------------------------- none are lost
+
+
+@pytest.mark.parametrize("at_a_time", [1, 4])
+async def test_200_streams_over_kept_connections(gateway: Served, at_a_time: int) -> None:
+    path = "/v1/chat/completions"
+    body = question(path, "hello", tokens=5, stream=True)
+    turns = iter(range(200))
+
+    async def ask_on(client: httpx.AsyncClient) -> int:
+        whole = 0
+        for _ in turns:
+            answer = await client.post(path, json=body)
+            assert answer.status_code == 200, answer.text
+            assert answer.text.endswith("data: [DONE]\n\n")
+            whole += answer.text.count('"content":" ') == 5
+        return whole
+
+    limits = httpx.Limits(max_connections=at_a_time)
+    async with httpx.AsyncClient(base_url=gateway.url, limits=limits, timeout=60) as client:
+        whole = await asyncio.gather(*(ask_on(client) for _ in range(at_a_time)))
+    assert sum(whole) == 200
+
+
+async def test_whole_answers_and_streams_by_turns(gateway: Served) -> None:
+    """A connection that brought a whole answer may be used again, one that streamed may not."""
+    path = "/v1/chat/completions"
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
+        for turn in range(100):
+            body = question(path, "hello", tokens=2, stream=turn % 3 == 0)
+            answer = await client.post(path, json=body)
+            assert answer.status_code == 200, answer.text
+
+
+@every_path
+async def test_a_stream_is_passed_on_untouched(gateway: Served, llama: Llama, path: str) -> None:
+    """Byte for byte, but for what differs between two answers of the engine itself."""
+    body = question(path, "hello", tokens=20, stream=True)
+    body |= {"temperature": 0, "cache_prompt": False}
+    async with httpx.AsyncClient(timeout=60) as client:
+        direct = await client.post(llama.url + path, json=body)
+        through = await client.post(gateway.url + path, json=body)
+    assert through.headers["content-type"] == direct.headers["content-type"]
+    assert comparable(through.text) == comparable(direct.text)
+
+
+OWN = ("id", "created", "created_at", "completed_at", "item_id", "timings")
+
+
+def comparable(stream: str) -> list[tuple[str, object]]:
+    """The lines of a stream; their data without what is each answer's own."""
+
+    def cleaned(value: object) -> object:
+        if isinstance(value, dict):
+            return {k: cleaned(v) for k, v in value.items() if k not in OWN}
+        return [cleaned(v) for v in value] if isinstance(value, list) else value
+
+    lines = [line.partition(": ") for line in stream.split("\n")]
+    return [
+        (name, cleaned(json.loads(value)) if value.startswith("{") else value)
+        for name, _, value in lines
+    ]
+
+
+# --------------------------------------------------------------------------------- clients leaving
+
+
+class Client:
+    """A client that sends one request and leaves without a word."""
+
+    def __init__(self, gateway: Served) -> None:
+        self._connection = HTTPConnection(gateway.url.removeprefix("http://"), timeout=60)
+        self._response: HTTPResponse | None = None
+
+    def post(self, path: str, body: dict[str, Any]) -> None:
+        headers = {"content-type": "application/json"}
+        self._connection.request("POST", path, json.dumps(body), headers)
+
+    def read_events(self, count: int) -> None:
+        self._response = self._connection.getresponse()
+        assert self._response.getheader("content-type").startswith(SSE)
+        for line in self._response:
+            count -= line.startswith(b"data:")
+            if not count:
+                return
+        pytest.fail("the stream ended")
+
+    def leave(self) -> float:
+        """Close the connection, and tell when."""
+        left = time.monotonic()
+        if self._response is not None:
+            self._response.close()
+        self._connection.close()
+        return left
+
+
+@pytest.fixture(scope="session")
+def gateway_without_lane(llama: Llama) -> Iterator[Served]:
+    """A gateway in which aiohttp serves all connections, as it does those that aren't simple."""
+    with served(llama.url, "--no-lane") as running:
+        yield running
+
+
+@pytest.fixture(params=["gateway", "gateway_without_lane"])
+def front(request: pytest.FixtureRequest) -> Served:
+    """The gateway, by both of its ways in."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def client(front: Served, llama: Llama) -> Iterator[Client]:
+    """With the engine idle before and after."""
+    until(lambda: llama.busy() == 0 and llama.abandoned() == 0, "the engine has nothing to do")
+    client = Client(front)
+    yield client
+    client.leave()
+    until(lambda: llama.busy() == 0, "the engine has nothing to do any more")
+
+
+def seconds_until(condition: Callable[[], bool], since: float) -> float:
+    """When the last look that didn't find it began: what a look itself takes doesn't count."""
+    last = since
+    while True:
+        now = time.monotonic()
+        if condition():
+            return last - since
+        last = now
+        assert now - since < 20, "it never came"
+
+
+@every_path
+def test_leaving_in_the_middle_of_a_stream(client: Client, llama: Llama, path: str) -> None:
+    client.post(path, question(path, "hello", tokens=LONG, stream=True))
+    client.read_events(20)
+    assert llama.busy() == 1
+    left = client.leave()
+    assert seconds_until(lambda: llama.busy() == 0, left) < TOLD_S
+
+
+@every_path
+@pytest.mark.parametrize("stream", [True, False])
+def test_leaving_before_the_first_token(
+    client: Client, llama: Llama, path: str, *, stream: bool
+) -> None:
+    """While the engine reads a long prompt, for half a second or more."""
+    prompt = f"{time.monotonic_ns()} " + "a long story " * 400  # no beginning that it knows
+    client.post(path, question(path, prompt, tokens=50, stream=stream))
+    until(lambda: llama.busy() == 1, "the engine reads the prompt")
+    before = llama.metrics()["tokens_predicted_total"]
+    left = client.leave()
+    assert seconds_until(lambda: llama.abandoned() == 1, left) < TOLD_S
+    assert llama.metrics()["tokens_predicted_total"] == before, "it wasn't in time"
+
+
+@every_path
+def test_leaving_while_a_whole_answer_is_made(client: Client, llama: Llama, path: str) -> None:
+    before = llama.metrics()["tokens_predicted_total"]
+    client.post(path, question(path, "hello", tokens=2000, stream=False))
+    until(lambda: llama.busy() == 1, "the engine makes the answer")
+    left = client.leave()
+    assert seconds_until(lambda: llama.abandoned() == 1, left) < TOLD_S
+    assert llama.metrics()["tokens_predicted_total"] == before, "it wasn't in time"
+
+
+def test_leaving_while_embeddings_are_made(client: Client, llama: Llama) -> None:
+    texts = [f"{number} bottles " * 40 for number in range(60)]
+    client.post("/v1/embeddings", {"model": MODEL, "input": texts})
+    until(lambda: llama.busy() > 0, "the engine makes them")
+    left = client.leave()
+    assert seconds_until(lambda: llama.abandoned() == 1, left) < TOLD_S
+    assert llama.busy() > 0, "it wasn't in time"
+
+
+def test_every_departure_is_recorded_as_one(front: Served, client: Client) -> None:
+    path = "/v1/chat/completions"
+    known = len(front.records())
+    client.post(path, question(path, "hello", tokens=LONG, stream=True))
+    client.read_events(5)
+    client.leave()
+    [record] = until(lambda: front.records()[known:], "a record is written", within_s=10)
+    assert record["outcome"] == "client_gone"
