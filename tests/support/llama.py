@@ -29,6 +29,8 @@ class Llama:
         self.url = url
         self.program = running
         self._port = int(url.rpartition(":")[2])
+        # One connection for all readings: one that we closed would look abandoned for a moment.
+        self._client = httpx.Client(base_url=url, timeout=30)
 
     @property
     def base_url(self) -> str:
@@ -59,8 +61,12 @@ class Llama:
             c.laddr.port == self._port and c.status == psutil.CONN_CLOSE_WAIT for c in connections
         )
 
+    def close(self) -> None:
+        """Take no more readings."""
+        self._client.close()
+
     def _get(self, path: str) -> httpx.Response:
-        return httpx.get(self.url + path, timeout=30).raise_for_status()
+        return self._client.get(path).raise_for_status()
 
 
 @contextlib.contextmanager
@@ -70,4 +76,6 @@ def llama_server(*, slots: int = SLOTS, alias: str = MODEL) -> Iterator[Llama]:
         *("gateway.cli.demo_worker", "--model", str(tiny_model()), "--alias", alias),
         *("--slots", str(slots), "--context", str(CONTEXT), "--threads", "1"),
     ) as running:
-        yield Llama(running.wait_line("ready ", running.out), running)
+        url = running.wait_line("ready ", running.out)
+        with contextlib.closing(Llama(url, running)) as llama:
+            yield llama
