@@ -19,12 +19,17 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # Inference paths of the servers in the field, outside /v1 and /v2.
 _BARE = frozenset(
     (
+        "/api/chat",
+        "/api/embed",
+        "/api/embeddings",
+        "/api/generate",
         "/classify",
         "/detokenize",
         "/embed",
         "/embed_all",
         "/embed_sparse",
         "/embeddings",
+        "/inference/v1/generate",
         "/infill",
         "/pooling",
         "/predict",
