@@ -74,7 +74,16 @@ def llama_server(*, slots: int = SLOTS, alias: str = MODEL) -> Iterator[Llama]:
     """Start one and stop it. One thread: more would spin on a machine with other work."""
     with program(
         *("gateway.cli.demo_worker", "--model", str(tiny_model()), "--alias", alias),
-        *("--slots", str(slots), "--context", str(CONTEXT), "--threads", "1"),
+        *(
+            "--slots",
+            str(slots),
+            "--context",
+            str(CONTEXT),
+            "--threads",
+            "1",
+            "--temperature",
+            "0.8",
+        ),
     ) as running:
         url = running.wait_line("ready ", running.out)
         with contextlib.closing(Llama(url, running)) as llama:
