@@ -57,13 +57,13 @@ async def reply(client: Client) -> Reply:
     head = await client.head()
     if head.values(b"transfer-encoding"):
         assert not head.values(b"content-length")
-        got = b""
+        got = bytearray()
         try:
             while chunk := await client.chunk():
                 got += chunk
         except Cut:
-            return Reply(head, got, whole=False)
-        return Reply(head, got, whole=True)
+            return Reply(head, bytes(got), whole=False)
+        return Reply(head, bytes(got), whole=True)
     length = int((head.values(b"content-length") or [b"0"])[0])
     try:
         return Reply(head, await client.take(length), whole=True)
