@@ -58,7 +58,7 @@ class Fleet:
 
     def add(self, model: str | None, members: list[Member]) -> None:
         """Add a pool as it is configured."""
-        self.workers += [m.worker for m in members]
+        self.workers += [m.worker for m in members if m.worker not in self.workers]
         if model is None:
             self._unnamed.append([m.worker for m in members])
             return
