@@ -11,9 +11,11 @@ import shlex
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Annotated, Any
+from pathlib import Path
+from typing import IO, Annotated, Any
 
 import aiohttp
 import typer
@@ -62,7 +64,7 @@ Ctrl-C stops it. From here on, each request leaves a line:
 SNIPPET = """\
 from openai import OpenAI
 client = OpenAI(base_url="{url}/v1", api_key="none")
-print(client.chat.completions.create(**{request}).choices[0].message.content)"""
+print(client.chat.completions.create({arguments}).choices[0].message.content)"""
 
 
 class DemoError(Exception):
@@ -97,15 +99,26 @@ def demo(
     if not is_loopback(wanted.host):
         say("--listen must be an address for this machine alone: the demo asks nobody for a key")
         raise typer.Exit(USAGE)
-    try:
-        asyncio.run(_run(wanted, once=once))
-    except* DemoError as group:
-        say("\n".join(map(str, group.exceptions)))
-        raise typer.Exit(PROBLEMS) from None
+    problems = ""
+    with tempfile.TemporaryDirectory(prefix="tiergate-demo-") as folder:
+        try:
+            with Path(folder, "log").open("wb") as log:
+                asyncio.run(_run(wanted, folder, log if once else None))
+        except* DemoError as group:
+            said = Path(folder, "log").read_text()
+            problems = said + "\n".join(map(str, group.exceptions))
+    if problems:
+        say(problems)
+        raise typer.Exit(PROBLEMS)
 
 
-async def _run(wanted: Listen, *, once: bool) -> None:
+async def _run(wanted: Listen, folder: str, log: IO[bytes] | None) -> None:
     """Start both, do what was asked, stop both.
+
+    Args:
+        wanted: where to listen.
+        folder: for the gateway's files.
+        log: takes what the gateway says, if there is just one question; None = the user reads it.
 
     Raises:
         ExceptionGroup: of `DemoError`.
@@ -124,27 +137,31 @@ async def _run(wanted: Listen, *, once: bool) -> None:
             listen = free_address(wanted)
             gateway = await children.enter_async_context(
                 _child(
-                    *("gateway", "serve", worker, "--listen", str(listen)),
-                    stdout=asyncio.subprocess.DEVNULL if once else None,
+                    *("gateway", "serve", worker, "--listen", str(listen), "--data", folder),
+                    stdout=log,
+                    stderr=log,
                 )
             )
             tasks.create_task(_outlive("The gateway", gateway))
             url = f"http://{listen}"
             await _until_ready(url)
-            print(await _ask(url) if once else instructions(url), flush=True)
-            if once:
+            print(await _ask(url) if log else instructions(url), flush=True)
+            if log:
                 told.set()
     except* Done:
         pass
 
 
 @asynccontextmanager
-async def _child(*command: str, stdout: int | None) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _child(
+    *command: str, stdout: IO[bytes] | int | None, stderr: IO[bytes] | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """A module of ours as a program; on leaving it is asked to end, then made to."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gateway.cli.demo_tether", *command),
         stdin=asyncio.subprocess.PIPE,  # closes with us, which ends it
         stdout=stdout,
+        stderr=stderr,
         start_new_session=True,  # Ctrl-C is for us alone, who stop the two in order
     )
     try:
@@ -245,13 +262,14 @@ async def _ask(url: str) -> str:
 def instructions(url: str) -> str:
     """What to do with the gateway at `url`."""
     body = json.dumps(REQUEST)
+    arguments = ", ".join(f"{name}={json.dumps(value)}" for name, value in REQUEST.items())
     json_type = "content-type: application/json"
     command = ("curl", "-s", f"{url}/v1/chat/completions", "-H", json_type, "-d", body)
     return READY.format(
         model=demo_worker.MODEL,
         url=url,
         curl=shlex.join(command),
-        snippet=SNIPPET.format(url=url, request=body),
+        snippet=SNIPPET.format(url=url, arguments=arguments),
     )
 
 
