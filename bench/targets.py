@@ -65,7 +65,8 @@ TARGETS = {
         Target(
             OURS,
             "{python} -m gateway serve {upurl} --listen 127.0.0.1:{port}",
-            environment={"PYTHONPATH": "{repository}"},
+            # compiled once, as an installed package is
+            environment={"PYTHONPATH": "{repository}", "PYTHONDONTWRITEBYTECODE": ""},
             needs_modules=("uvloop", "httptools"),
         ),
     )

@@ -4,7 +4,6 @@ It reads arguments, says what is wrong with them, and hands over to `gateway.app
 """
 
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -37,6 +36,8 @@ def version(
 ) -> None:
     """One OpenAI-compatible gateway in front of your own model servers."""
     if show:
+        from importlib import metadata  # noqa: PLC0415  a tenth of a start that doesn't need it
+
         print(metadata.version("tiergate"))
         raise typer.Exit
 
