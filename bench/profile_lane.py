@@ -79,9 +79,7 @@ def attach(args, pid):
     words = [args.py_spy, "record", "--pid", str(pid), "--duration", str(args.seconds)]
     words += ["--rate", "500", "--format", "raw", "--output", str(WORK / "profile.txt")]
     words += ["--native"] * args.native + ["--function"] * (not args.lines)
-    return subprocess.Popen(  # noqa: S603 - the caller's own profiler
-        words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def show_samples(top):

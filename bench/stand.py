@@ -107,12 +107,12 @@ class Stand:
         if not compiler:
             raise BenchError("needs a C compiler: cc")
         words = [compiler, "-O2", "-w", "-o", str(program), str(source)]
-        subprocess.run(words, check=True)  # noqa: S603 - our own sources
+        subprocess.run(words, check=True)
 
     def _spawn(self, words, *, cpu, name, environment=None):
         scratch = self.scratch(name)
         with (scratch / "log").open("wb") as log, on_cpu(cpu):
-            process = subprocess.Popen(  # noqa: S603 - the table of targets, or the caller's own
+            process = subprocess.Popen(
                 words,
                 cwd=scratch,
                 env={**os.environ, **(environment or {})},
@@ -184,9 +184,7 @@ class Stand:
         """Run the load client to its end: what it counted, times in microseconds."""
         words = [str(self.work / "load"), "-p", str(port), "-c", str(conc), "-t", str(limit_s)]
         words += ["-b", str(self.work / f"body-{body}.json"), *shlex.split(options)]
-        done = subprocess.run(  # noqa: S603 - our own program
-            words, stdout=subprocess.PIPE, timeout=limit_s + 30, check=True
-        )
+        done = subprocess.run(words, stdout=subprocess.PIPE, timeout=limit_s + 30, check=True)
         return json.loads(done.stdout)
 
     def measured(self, running, body, *, conc, options="", limit_s=60):

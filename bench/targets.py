@@ -137,7 +137,7 @@ def _revision():
 
 def _output(words):
     try:
-        done = subprocess.run(  # noqa: S603 - words of this file
+        done = subprocess.run(
             words,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

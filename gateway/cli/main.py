@@ -38,7 +38,10 @@ def version(
     if show:
         from importlib import metadata  # noqa: PLC0415  a tenth of a start that doesn't need it
 
-        print(metadata.version("tiergate"))
+        try:
+            print(metadata.version("tiergate"))
+        except metadata.PackageNotFoundError:
+            print("not installed: running from a checkout")
         raise typer.Exit
 
 
