@@ -1,8 +1,9 @@
 """The request log: one JSON object a line for every request that has ended.
 
-It holds no prompt, no answer, no key. Lines are handed to a writer thread in groups, so that a slow
-reader of our output never holds up a request. If it falls behind by more than `MAX_WAITING_BYTES`,
-lines are dropped and counted, and the count is logged.
+It holds no prompt, no answer, no key; a path stands without its query, where some clients put one.
+Lines are handed to a writer thread in groups, so that a slow reader of our output never holds up a
+request. If it falls behind by more than `MAX_WAITING_BYTES`, lines are dropped and counted, and the
+count is logged.
 """
 
 import queue
@@ -17,7 +18,7 @@ from gateway.requests import Record
 
 MAX_WAITING_BYTES = 8 << 20
 MAX_KNOWN = 4096  # descriptions of requests that are kept rendered
-MAX_MODEL_CHARS = 200
+MAX_CHARS = 200  # of a path or a model: both are the client's words
 
 _encode = msgspec.json.Encoder().encode
 
@@ -37,7 +38,7 @@ class RequestLog:
         self._second_text = b""
         self._known: dict[tuple[object, ...], bytes] = {}
         self._lines: list[bytes] = []
-        self._waiting = 0
+        self._given = self._taken = 0  # bytes; each is changed by one thread only
         self._groups: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._writer = threading.Thread(
             target=self._write, args=(out,), daemon=True, name="request-log"
@@ -76,14 +77,14 @@ class RequestLog:
         if not self._lines:
             return
         lines, self._lines = self._lines, []
-        if self._waiting > MAX_WAITING_BYTES:
+        if self._given - self._taken > MAX_WAITING_BYTES:
             self.dropped += len(lines)
             return
         if self.dropped:
             lines.append(b'{"log_lines_dropped":%d}\n' % self.dropped)
             self.dropped = 0
         group = b"".join(lines)
-        self._waiting += len(group)
+        self._given += len(group)
         self._groups.put(group)
 
     def close(self) -> None:
@@ -99,13 +100,18 @@ class RequestLog:
                 out.flush()
             except (OSError, ValueError):
                 self.dropped += group.count(b"\n")  # nobody reads us any more; requests go on
-            self._waiting -= len(group)
+            self._taken += len(group)
 
     def _description(self, record: Record) -> bytes:
         """Members that many requests share, rendered once for all of them."""
+        path, model = record.path, record.model
+        if len(path) > MAX_CHARS or b"?" in path:
+            path = path.partition(b"?")[0][:MAX_CHARS]
+        if len(model) > MAX_CHARS:
+            model = model[:MAX_CHARS]
         key = (
-            record.path,
-            record.model,
+            path,
+            model,
             record.worker,
             record.status,
             record.outcome,
@@ -117,7 +123,7 @@ class RequestLog:
         if known is None:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            known = self._known[key] = _encode(_described(record))[1:-1]
+            known = self._known[key] = _encode(_described(record, path, model))[1:-1]
         return known
 
     def _at(self, now: float) -> bytes:
@@ -144,13 +150,13 @@ class Silent:
         """Nothing to end."""
 
 
-def _described(record: Record) -> dict[str, object]:
+def _described(record: Record, path: bytes, model: str) -> dict[str, object]:
     members: dict[str, object] = {
-        "path": record.path.decode("utf-8", "replace"),
+        "path": path.decode("utf-8", "replace"),
         "status": record.status,
         "outcome": record.outcome,
         "stream": record.stream,
-        "model": record.model[:MAX_MODEL_CHARS],
+        "model": model,
         "worker": record.worker,
         "attempts": record.attempts,
     }

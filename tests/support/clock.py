@@ -3,8 +3,16 @@
 import asyncio
 import heapq
 import itertools
+from collections.abc import Callable
 
 _TURNS = 20  # of the loop after each wake-up: what was woken does what it does at once
+
+
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Wait until `condition()` holds; fails after `seconds`."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)  # noqa: ASYNC110  (nothing would set an event)
 
 
 class ManualClock:
