@@ -11,8 +11,8 @@ _TURNS = 20  # of the loop after each wake-up: what was woken does what it does 
 async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
     """Wait until `condition()` holds; fails after `seconds`."""
     async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)  # noqa: ASYNC110  (nothing would set an event)
+        while not condition():  # noqa: ASYNC110  (nothing would set an event)
+            await asyncio.sleep(0.005)
 
 
 class ManualClock:
