@@ -121,8 +121,10 @@ class Client:
         self._connection = HTTPConnection(gateway.url.removeprefix("http://"), timeout=60)
         self._response: HTTPResponse | None = None
 
-    def post(self, path: str, body: dict[str, Any]) -> None:
-        headers = {"content-type": "application/json"}
+    def post(self, path: str, body: dict[str, Any], *, own_id: str = "") -> None:
+        headers = {"content-type": "application/json"} | (
+            {"x-request-id": own_id} if own_id else {}
+        )
         self._connection.request("POST", path, json.dumps(body), headers)
 
     def read_events(self, count: int) -> None:
@@ -154,6 +156,10 @@ def gateway_without_lane(llama: Llama) -> Iterator[Served]:
 def front(request: pytest.FixtureRequest) -> Served:
     """The gateway, by both of its ways in."""
     return request.getfixturevalue(request.param)
+
+
+# The engine works far longer than `TOLD_S` on each of these requests: a gateway that let it finish
+# would be found out.
 
 
 @pytest.fixture
@@ -191,40 +197,40 @@ def test_leaving_in_the_middle_of_a_stream(client: Client, llama: Llama, path: s
 def test_leaving_before_the_first_token(
     client: Client, llama: Llama, path: str, *, stream: bool
 ) -> None:
-    """While the engine reads a long prompt, for half a second or more."""
-    prompt = f"{time.monotonic_ns()} " + "a long story " * 400  # no beginning that it knows
+    """While the engine reads a long prompt, for a second or more."""
+    prompt = f"{time.monotonic_ns()} " + "a long story " * 600  # no beginning that it knows
     client.post(path, question(path, prompt, tokens=50, stream=stream))
     until(lambda: llama.busy() == 1, "the engine reads the prompt")
-    before = llama.metrics()["tokens_predicted_total"]
     left = client.leave()
     assert seconds_until(lambda: llama.abandoned() == 1, left) < TOLD_S
-    assert llama.metrics()["tokens_predicted_total"] == before, "it wasn't in time"
 
 
 @every_path
 def test_leaving_while_a_whole_answer_is_made(client: Client, llama: Llama, path: str) -> None:
-    before = llama.metrics()["tokens_predicted_total"]
-    client.post(path, question(path, "hello", tokens=2000, stream=False))
+    """Which takes the engine a second or so."""
+    client.post(path, question(path, "hello", tokens=4000, stream=False))
     until(lambda: llama.busy() == 1, "the engine makes the answer")
     left = client.leave()
     assert seconds_until(lambda: llama.abandoned() == 1, left) < TOLD_S
-    assert llama.metrics()["tokens_predicted_total"] == before, "it wasn't in time"
 
 
 def test_leaving_while_embeddings_are_made(client: Client, llama: Llama) -> None:
+    """Which takes the engine a second or more."""
     texts = [f"{number} bottles " * 40 for number in range(60)]
     client.post("/v1/embeddings", {"model": MODEL, "input": texts})
     until(lambda: llama.busy() > 0, "the engine makes them")
     left = client.leave()
     assert seconds_until(lambda: llama.abandoned() == 1, left) < TOLD_S
-    assert llama.busy() > 0, "it wasn't in time"
 
 
-def test_every_departure_is_recorded_as_one(front: Served, client: Client) -> None:
-    path = "/v1/chat/completions"
-    known = len(front.records())
-    client.post(path, question(path, "hello", tokens=LONG, stream=True))
+@every_path
+def test_a_departure_is_recorded_as_one(front: Served, client: Client, path: str) -> None:
+    client.post(path, question(path, "hello", tokens=LONG, stream=True), own_id=f"left{path}")
     client.read_events(5)
     client.leave()
-    [record] = until(lambda: front.records()[known:], "a record is written", within_s=10)
+
+    def records() -> list[dict[str, Any]]:
+        return [r for r in front.records() if r.get("client_id") == f"left{path}"]
+
+    [record] = until(records, "a record is written", within_s=10)
     assert record["outcome"] == "client_gone"
