@@ -30,10 +30,11 @@ class Demo:
         children: its processes.
     """
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gateway", "demo", *arguments],
             cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(folder)},  # one that is killed leaves files
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -71,12 +72,12 @@ class Demo:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., Demo]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
     """Starts demos; ends what is left of them."""
     started: list[Demo] = []
 
     def run(*arguments: str) -> Demo:
-        started.append(Demo(*arguments))
+        started.append(Demo(tmp_path, *arguments))
         return started[-1]
 
     yield run
@@ -86,9 +87,9 @@ def start() -> Iterator[Callable[..., Demo]]:
 
 
 @pytest.fixture(scope="module")
-def demo() -> Iterator[Demo]:
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     """One that several tests ask."""
-    demo = Demo("--listen", f"127.0.0.1:{free_port()}")
+    demo = Demo(tmp_path_factory.mktemp("demo"), "--listen", f"127.0.0.1:{free_port()}")
     with demo.process:
         demo.wait_ready()
         yield demo
