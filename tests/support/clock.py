@@ -4,6 +4,9 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _TURNS = 20  # of the loop after each wake-up: what was woken does what it does at once
 
@@ -13,6 +16,18 @@ async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  (nothing would set an event)
             await asyncio.sleep(0.005)
+
+
+async def steady(look: Callable[[], T], seconds: float = 0.6) -> T:
+    """What is seen, once it has stayed the same for so long."""
+    seen, polls = look(), 0
+    async with asyncio.timeout(30):
+        while polls < seconds / 0.02:
+            await asyncio.sleep(0.02)
+            now = look()
+            polls = polls + 1 if now == seen else 0
+            seen = now
+    return seen
 
 
 class ManualClock:

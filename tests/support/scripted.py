@@ -12,7 +12,7 @@ import json
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -105,6 +105,7 @@ class Scripted:
 
     Attributes:
         listing: what it plays when it is asked for its models; None = it lists `model`.
+        plan: what it plays for a request when no script is left; None = `default`.
         reads_bodies: False = it plays a script as soon as it has seen a head.
         seen: requests in order, without those for its models.
         asked: how often its models were asked for.
@@ -117,6 +118,7 @@ class Scripted:
     listing: Script | None = None
     reads_bodies: bool = True
     default: Script = (answer(),)
+    plan: "Callable[[Seen], Script] | None" = None
     scripts: list[Script] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     asked: int = 0
@@ -181,9 +183,12 @@ class Scripted:
             script = self.listing or (models(self.model),)
         else:
             self.seen.append(request)
-            script = self.scripts.pop(0) if self.scripts else self.default
+            script = self.scripts.pop(0) if self.scripts else self._planned(request)
         self.changed.set()
         return await self._play(script, reader, writer)
+
+    def _planned(self, request: Seen) -> Script:
+        return self.default if self.plan is None else self.plan(request)
 
     async def _play(self, script: Script, reader, writer: asyncio.StreamWriter) -> bool:
         for step in script:
