@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,25 +78,27 @@ async def load(port: int, count: int, dice: random.Random) -> None:
     left = iter(range(count))
 
     async def one_client() -> None:
-        while True:
+        more = True
+        while more:
             async with connected(port) as client:
-                if not await _until_it_closes(client):
-                    return
-
-    async def _until_it_closes(client: Client) -> bool:
-        for _ in left:
-            request, stays = requests(dice)
-            client.send(request)
-            if not stays:
-                return True
-            got = await reply(client)
-            if not got.whole or got.head.closes or client.ended:
-                return True
-        return False
+                more = await until_it_ends(client, left, dice)
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(CLIENTS):
             tasks.create_task(one_client())
+
+
+async def until_it_ends(client: Client, left: Iterator[int], dice: random.Random) -> bool:
+    """Requests on one connection, one after the other; whether there are more to send."""
+    for _ in left:
+        request, stays = requests(dice)
+        client.send(request)
+        if not stays:
+            return True
+        got = await reply(client)
+        if not got.whole or got.head.closes or client.ended:
+            return True
+    return False
 
 
 def resident(process: int) -> int:
