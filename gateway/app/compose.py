@@ -32,6 +32,7 @@ class Parts:
     log: RequestLog | Silent
     status: Status
     routes: Routes
+    bridged: Bridged
     patience: Patience
 
 
@@ -51,12 +52,12 @@ def compose(settings: Settings, clock: Clock, spawn: Spawn, say: Callable[[str],
     )
     created = int(clock.wall())
     status = Status(ready=fleet.ready, cards=lambda: fleet.cards(created))
-    bridged = Bridged(
-        desk,
-        max_body_bytes=settings.limits.body_bytes,
-        body_timeout_s=settings.timeouts.request_body_s,
-        draining=lambda: status.draining,
+    patience = Patience(
+        head=settings.timeouts.request_head_s,
+        body=settings.timeouts.request_body_s,
+        request=settings.timeouts.client_idle_s,
     )
+    bridged = Bridged(desk, max_body_bytes=settings.limits.body_bytes, patience=patience)
     return Parts(
         desk=desk,
         fleet=fleet,
@@ -64,11 +65,8 @@ def compose(settings: Settings, clock: Clock, spawn: Spawn, say: Callable[[str],
         log=log,
         status=status,
         routes=Routes(bridged, status),
-        patience=Patience(
-            head=settings.timeouts.request_head_s,
-            body=settings.timeouts.request_body_s,
-            request=settings.timeouts.client_idle_s,
-        ),
+        bridged=bridged,
+        patience=patience,
     )
 
 

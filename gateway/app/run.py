@@ -1,12 +1,14 @@
 """The life of the process: listen, look after what waits, and on SIGTERM finish what is in hand."""
 
 import asyncio
+import logging
 import resource
 import signal
 import ssl
 from collections.abc import Callable
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.app.compose import Parts, compose
 from gateway.clock import Clock
@@ -15,10 +17,21 @@ from gateway.front.lanes import Lanes
 from gateway.settings import Settings
 
 SWEEP_S = 0.25
+CUT_S = 0.05  # for handlers to end once their connections are cut; to aiohttp 0 means: no limit
 FIRST_ROUND_S = 2.0
 BACKLOG = 4096
 FOR_GOOD_S = 10 * 365 * 86400.0
 MAX_HEAD_FIELD_BYTES = 32 << 10  # of a head that aiohttp reads; the lane's own limit is tighter
+
+
+def _no_nonsense(record: logging.LogRecord) -> bool:
+    """Keep out what any client can write into the log: heads that aren't HTTP, keys in them."""
+    error = record.exc_info and record.exc_info[1]
+    return not isinstance(error, HttpProcessingError)
+
+
+_log = logging.getLogger("tiergate.http")
+_log.addFilter(_no_nonsense)
 
 
 class Gateway:
@@ -75,8 +88,10 @@ class Gateway:
         runner = web.AppRunner(
             parts.routes.application(),
             access_log=None,
+            logger=_log,
+            auto_decompress=False,  # see gateway.front.body
             handler_cancellation=True,
-            shutdown_timeout=0.0,  # by then everything had its time
+            shutdown_timeout=CUT_S,  # by then everything had its time
             keepalive_timeout=settings.timeouts.client_idle_s or FOR_GOOD_S,
             max_line_size=MAX_HEAD_FIELD_BYTES,
             max_field_size=MAX_HEAD_FIELD_BYTES,
@@ -134,6 +149,7 @@ class Gateway:
             now = self._clock.now()
             try:
                 lanes.sweep(now, len(aiohttp_server.connections) if aiohttp_server else 0)
+                parts.bridged.sweep(now)
                 for worker in parts.fleet.workers:
                     worker.endpoint.sweep(now)
                 parts.log.flush()
@@ -148,7 +164,11 @@ class Gateway:
         await self._wait_or_now(timeouts.drain_delay_s, lambda: False)
         server.close()
         lanes.drain()
-        await self._wait_or_now(timeouts.drain_timeout_s, lambda: parts.desk.live == 0)
+        parts.bridged.draining = True
+        # An exchange ends before its last bytes are on their way to the client.
+        await self._wait_or_now(
+            timeouts.drain_timeout_s, lambda: not (parts.desk.live or lanes or parts.bridged)
+        )
         self._say(f"stopped with {parts.desk.live} requests cut off")
 
     async def _wait_or_now(self, seconds: float, enough: Callable[[], bool]) -> None:

@@ -15,6 +15,7 @@ NOT_FORWARDED = frozenset(
         b"api-key",
         b"authorization",
         b"baggage",
+        b"close",  # no field may be called like the option of Connection
         b"connection",
         b"content-encoding",
         b"content-length",

@@ -24,6 +24,7 @@ _FOREIGN = frozenset(
         b"expect",
         b"http2-settings",
         b"proxy-authorization",
+        b"proxy-connection",  # a second Connection, to some
         b"sec-websocket-key1",
         b"te",
         b"trailer",

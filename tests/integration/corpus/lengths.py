@@ -1,0 +1,75 @@
+"""Content-Length in every odd form. Where two readings are possible, the body hides a request."""
+
+from tests.integration.corpus.parts import BODY, HIDDEN, Case, length, plain, post_with, refused
+
+_N = len(BODY)
+_BOTH = BODY + HIDDEN
+
+
+def _with(value: bytes, body: bytes = BODY) -> bytes:
+    return post_with(b"content-length:" + value, body=body)
+
+
+CASES = [
+    Case("usual", plain(), 1),
+    Case("capitals in its name", post_with(b"CONTENT-LENGTH: %d" % _N), 1),
+    Case("no space before it", _with(b"%d" % _N), 1),
+    Case("spaces before it", _with(b"   %d" % _N), 1),
+    Case("a tab before it", _with(b"\t%d" % _N), 1),
+    Case("spaces behind it", _with(b" %d  " % _N), 1),
+    Case("a tab behind it", _with(b" %d\t" % _N), 1),
+    Case("leading zeros", _with(b" 000%d" % _N), 1),
+    Case("zero", _with(b" 0", b""), 0),
+    Case("many zeros", _with(b" 0000000", b""), 0),
+    Case("none", post_with(body=b""), 0),
+    Case("first of all fields", post_with(length()), 1),
+    refused("twice the same", post_with(length(), length(), body=_BOTH)),
+    refused("twice, the first shorter", post_with(length(), length(_BOTH), body=_BOTH)),
+    refused("twice, the second shorter", post_with(length(_BOTH), length(), body=_BOTH)),
+    refused("twice, in other capitals", post_with(length(), b"Content-LENGTH: 5", body=_BOTH)),
+    refused("twice, fields between", post_with(length(), b"a: b", length(_BOTH), body=_BOTH)),
+    refused("a list of equal ones", _with(b" %d, %d" % (_N, _N), _BOTH)),
+    refused("a list of unequal ones", _with(b" %d,%d" % (_N, len(_BOTH)), _BOTH)),
+    refused("a comma behind", _with(b" %d," % _N, _BOTH)),
+    refused("plus", _with(b" +%d" % _N, _BOTH)),
+    refused("minus", _with(b" -%d" % _N, _BOTH)),
+    refused("minus zero", _with(b" -0", HIDDEN)),
+    refused("hexadecimal", _with(b" 0x%x" % _N, _BOTH)),
+    refused("hexadecimal letters", _with(b" 1b", _BOTH)),
+    refused("octal", _with(b" 0o33", _BOTH)),
+    refused("a fraction", _with(b" %d.0" % _N, _BOTH)),
+    refused("an exponent", _with(b" 27e0", _BOTH)),
+    refused("an underscore", _with(b" 2_7", _BOTH)),
+    refused("a space inside", _with(b" 2 7", _BOTH)),
+    refused("a tab inside", _with(b" 2\t7", _BOTH)),
+    refused("a semicolon", _with(b" %d;" % _N, _BOTH)),
+    refused("quotes", _with(b' "%d"' % _N, _BOTH)),
+    refused("NUL behind it", _with(b" %d\0" % _N, _BOTH)),
+    refused("vertical tab before it", _with(b" \x0b%d" % _N, _BOTH)),
+    refused("form feed behind it", _with(b" %d\x0c" % _N, _BOTH)),
+    refused("no-break space before it", _with(b" \xa0%d" % _N, _BOTH)),
+    refused("next-line behind it", _with(b" %d\x85" % _N, _BOTH)),
+    refused("Arabic digits", _with(b" \xd9\xa2\xd9\xa7", _BOTH)),
+    refused("full-width digits", _with(b" \xef\xbc\x92\xef\xbc\x97", _BOTH)),
+    refused("superscript digits", _with(b" \xc2\xb2", _BOTH)),
+    refused("empty", _with(b"", _BOTH)),
+    refused("only spaces", _with(b"   ", _BOTH)),
+    refused("beyond 64 bits", _with(b" 18446744073709551643", _BOTH)),
+    refused("as long as 64 bits go", _with(b" 18446744073709551615", BODY)),
+    refused("63 bits", _with(b" 9223372036854775808", BODY)),
+    refused("12 digits", _with(b" 100000000000", BODY)),
+    refused("11 digits", _with(b" 99999999999", BODY)),
+    refused("folded", post_with(b"content-length:\r\n %d" % _N, body=_BOTH)),
+    refused("continued", post_with(b"content-length: 2\r\n 7", body=_BOTH)),
+    refused("space before the colon", post_with(b"content-length : %d" % _N, body=_BOTH)),
+    refused("tab before the colon", post_with(b"content-length\t: %d" % _N, body=_BOTH)),
+    refused("space before its name", post_with(b" content-length: %d" % _N, body=_BOTH)),
+    refused("NUL in its name", post_with(b"content-\0length: %d" % _N, body=_BOTH)),
+    refused("no colon", post_with(b"content-length %d" % _N, body=_BOTH)),
+    refused("bare LF before it", post_with(b"a: b\ncontent-length: %d" % _N, body=_BOTH)),
+    refused("bare CR before it", post_with(b"a: b\rcontent-length: %d" % _N, body=_BOTH)),
+    refused("bare LF and a second one", plain(b"a: b\ncontent-length: 5", body=_BOTH)),
+    refused("bare LF behind it", post_with(b"content-length: %d\na: b" % _N, body=_BOTH)),
+    Case("an underscore in the name of another", plain(b"content_length: 5"), 1),
+    Case("named like it", plain(b"x-content-length: 5"), 1),
+]
