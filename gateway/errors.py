@@ -79,10 +79,14 @@ class UnknownRoute(BadRequest):
 
 
 class MethodNotAllowed(BadRequest):
-    """The path exists, but not for this method."""
+    """The path exists, but only for the method `allow`."""
 
     status = 405
     code = "method_not_allowed"
+
+    def __init__(self, message: str, *, allow: str) -> None:
+        super().__init__(message)
+        self.allow = allow
 
 
 class BodyTimedOut(BadRequest):

@@ -39,8 +39,39 @@ _BARE = frozenset(
         "/tokenize",
     )
 )
-_CONTROL = re.compile(r"/v1/(load_lora_adapter|unload_lora_adapter|files|batches|admin)(/|$)").match
-_RELAYED = re.compile(r"/v[12]/[A-Za-z0-9_\-]+(/[A-Za-z0-9_\-]+)*").fullmatch
+# Parts of paths under /v1 and /v2 that change a server or tell of it, or name what no pool holds.
+_CONTROL = frozenset(
+    (
+        "abort_requests",
+        "admin",
+        "batches",
+        "collective_rpc",
+        "download",
+        "files",
+        "flush_cache",
+        "internal",
+        "load",
+        "load_lora_adapter",
+        "logging",
+        "pause",
+        "register",
+        "repository",
+        "reset_prefix_cache",
+        "resume",
+        "sleep",
+        "start_profile",
+        "stop_profile",
+        "trace",
+        "unload",
+        "unload_lora_adapter",
+        "unregister",
+        "update_weights",
+        "wake_up",
+    )
+)
+_RELAYED = re.compile(r"/v[12](?!/v1/)(/[A-Za-z0-9_\-]+)+").fullmatch
+_MODELS = re.compile(r"/v1/models(/|$)").match
+_BASE = re.compile(r"(/v1)*/*")
 _POSTS = (
     "/v1/chat/completions",
     "/v1/completions",
@@ -133,16 +164,20 @@ def relayed(path: str) -> bool:
 
     Encoded or dotted paths don't: a server behind might read them otherwise.
     """
-    return path in _BARE or (_RELAYED(path) is not None and _CONTROL(path) is None)
+    if path in _BARE:
+        return True
+    if _RELAYED(path) is None or _MODELS(path) is not None:
+        return False
+    return _CONTROL.isdisjoint(path.lower().split("/"))
 
 
 def _what_is_wrong(method: str, path: str) -> BadRequest:
     if method != "POST" and (path in _POSTS or path in _BARE):
-        return MethodNotAllowed(f"{path} takes POST, not {method}.")
-    if path in _GETS:
-        return MethodNotAllowed(f"{path} takes GET, not {method}.")
+        return MethodNotAllowed(f"{path} takes POST, not {method}.", allow="POST")
+    if path in _GETS or _MODELS(path):
+        return MethodNotAllowed(f"{path} takes GET, not {method}.", allow="GET")
     shown = f"{method} {path[:200]}"
-    better = "/v1/" + path.removeprefix("/v1").lstrip("/")
+    better = _BASE.sub("/v1/", path, count=1)
     if better != path and better in (*_POSTS, *_GETS):
         return UnknownRoute(
             f"There is nothing at {shown}. Did you mean {better}? A client's base URL ends in /v1."

@@ -37,6 +37,7 @@ class Client(asyncio.Protocol):
     def __init__(self) -> None:
         self.received = bytearray()
         self.ended = False  # by the server: whatever it sent has been received
+        self.error: Exception | None = None  # that ended it: a reset
         self.transport: asyncio.Transport
         self._changed = asyncio.Event()
 
@@ -55,6 +56,7 @@ class Client(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended = True
+        self.error = exc
         self._changed.set()
 
     # the test calls
