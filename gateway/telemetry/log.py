@@ -17,7 +17,7 @@ from gateway.clock import Clock
 from gateway.requests import Record
 
 MAX_WAITING_BYTES = 8 << 20
-MAX_KNOWN = 4096  # descriptions of requests that are kept rendered
+MAX_KNOWN = 512  # descriptions of requests that are kept rendered
 MAX_CHARS = 200  # of a path or a model: both are the client's words
 
 _encode = msgspec.json.Encoder().encode
