@@ -133,6 +133,7 @@ class Gateway:
             settings.listen.host or None,
             settings.listen.port,
             ssl=tls,
+            ssl_handshake_timeout=(settings.timeouts.request_head_s or FOR_GOOD_S) if tls else None,
             backlog=BACKLOG,
         )
         scheme = "https" if tls else "http"
