@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gateway.app.run import Gateway
 from gateway.clock import SystemClock
 from gateway.settings import Limits, Listen, Log, PoolSettings, Settings, Timeouts, WorkerSettings
+from tests.support.clock import ManualClock
 
 
 @dataclass
@@ -59,4 +60,6 @@ async def running(
     finally:
         gateway.stop()
         gateway.stop()
+        while isinstance(clock, ManualClock) and not life.done():
+            await clock.advance(0.05)  # it may be asleep by this clock
         await life
