@@ -323,7 +323,7 @@ def test_a_start_without_a_file_loads_neither_pydantic_nor_yaml():
         "render(from_urls(['http://gpu1']))\n"
         "print(sorted({'pydantic', 'yaml', 'gateway.shape'} & set(sys.modules)))\n"
     )
-    done = subprocess.run(  # noqa: S603  our own program
+    done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, check=True, text=True
     )
     assert done.stdout == "[]\n"
