@@ -125,6 +125,30 @@ async def test_chunks_with_extensions_and_trailers(stand: Stand):
     await ask_well(stand)
 
 
+async def test_fields_that_end_here_and_fields_that_pass(stand: Stand):
+    ending = [
+        b"connection: keep-alive, x-named",
+        b"keep-alive: timeout=5",
+        b"x-named: 1",
+        b"x-request-id: theirs",
+        b"x-tiergate-worker: 1",
+        b"set-cookie: a=b",
+        b"proxy-authenticate: x",
+        b"upgrade: h2c",
+    ]
+    passing = [b"x-own: 1", b"x-own: 2", b"openai-processing-ms: 7", b"Cache-Control: no-store"]
+    stand.worker.default = [answer(ANSWER, "200 OK", *ending, *passing)]
+    for _ in range(2):
+        reply = await stand.ask()
+        shown = [b"%b: %b" % field for field in reply.head.fields]
+        assert not set(ending) & set(shown)
+        assert [field for field in shown if field in passing] == passing
+        (our_id,) = reply.values(b"x-request-id")
+        assert our_id.startswith(b"req-")
+        assert len(reply.values(b"content-length")) == 1
+    assert len({seen.connection for seen in stand.worker.seen}) == 1
+
+
 async def test_a_large_head(stand: Stand):
     stand.worker.scripts.append([answer(ANSWER, "200 OK", b"x-large: " + b"x" * 20_000)])
     reply = await stand.ask()
