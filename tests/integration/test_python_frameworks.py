@@ -3,10 +3,13 @@
 They never retry here: a retry would hide a fault.
 """
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
 
 import anthropic
+import httpx
 import langchain_openai
 import litellm
 import openai
@@ -35,9 +38,17 @@ class Weather(pydantic.BaseModel):
     city: Annotated[str, pydantic.Field(max_length=10)]
 
 
+# Frameworks keep the connections they make for as long as the process lives; these are closed.
+
+
+@pytest.fixture
+def http_client() -> Iterator[httpx.Client]:
+    with httpx.Client() as client:
+        yield client
+
+
 @pytest.fixture
 async def async_client(gateway: Served) -> AsyncIterator[openai.AsyncOpenAI]:
-    """For frameworks that would keep one of their own beyond the test's loop."""
     async with openai.AsyncOpenAI(
         base_url=gateway.base_url, api_key="unused", max_retries=0
     ) as client:
@@ -82,9 +93,14 @@ def test_anthropic_errors(claude: anthropic.Anthropic) -> None:
 
 
 @pytest.fixture
-def chat(gateway: Served) -> langchain_openai.ChatOpenAI:
+def chat(gateway: Served, http_client: httpx.Client) -> langchain_openai.ChatOpenAI:
     return langchain_openai.ChatOpenAI(
-        model=MODEL, base_url=gateway.base_url, api_key="unused", max_retries=0, max_tokens=5
+        model=MODEL,
+        base_url=gateway.base_url,
+        api_key="unused",
+        max_retries=0,
+        max_tokens=5,
+        http_client=http_client,
     )
 
 
@@ -110,13 +126,14 @@ def test_langchain_tools(chat: langchain_openai.ChatOpenAI) -> None:
     assert Weather.model_validate(call["args"])
 
 
-def test_langchain_embeddings(gateway: Served) -> None:
+def test_langchain_embeddings(gateway: Served, http_client: httpx.Client) -> None:
     embeddings = langchain_openai.OpenAIEmbeddings(
         model=MODEL,
         base_url=gateway.base_url,
         api_key="unused",
         max_retries=0,
         check_embedding_ctx_length=False,  # else it fetches a tokenizer of OpenAI's
+        http_client=http_client,
     )
     first, second = embeddings.embed_documents(["hello", "another"])
     assert embeddings.embed_query("hello") == pytest.approx(first, abs=1e-5)
@@ -133,8 +150,15 @@ def test_langchain_errors(chat: langchain_openai.ChatOpenAI) -> None:
 
 
 @pytest.fixture
-def way(gateway: Served) -> dict[str, object]:
-    return {"api_base": gateway.base_url, "api_key": "unused", "max_retries": 0}
+def way(gateway: Served) -> Iterator[dict[str, object]]:
+    # Its synchronous calls take the thread's event loop, or make one and leave it open.
+    with (
+        contextlib.closing(asyncio.new_event_loop()) as loop,
+        openai.OpenAI(base_url=gateway.base_url, api_key="unused", max_retries=0) as client,
+    ):
+        asyncio.set_event_loop(loop)
+        yield {"client": client}
+        asyncio.set_event_loop(None)
 
 
 def test_litellm_chat(way: dict[str, object]) -> None:
