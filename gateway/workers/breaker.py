@@ -13,6 +13,7 @@ from collections import deque
 
 FIRST_EJECTION_S = 1.0
 LONGEST_EJECTION_S = 30.0
+HANGING_EJECTION_S = 15.0
 FAILURES = 5
 WITHIN_S = 10.0
 
@@ -58,6 +59,15 @@ class Breaker:
         """It was reached but didn't answer a probe, or not well."""
         self._silent = True
         self.failed(now)
+
+    def hangs(self, now: float) -> None:
+        """It let a probe wait in vain, and said nothing else meanwhile.
+
+        Requests would wait there for as long as they may. It is left out until a probe is
+        answered, which clears this at once; the next one comes sooner than the time set here.
+        """
+        self._silent = True
+        self.ejected_until = max(self.ejected_until, now + HANGING_EJECTION_S)
 
     def probe_answered(self) -> None:
         """It answered a probe."""

@@ -85,13 +85,14 @@ class Discovery:
 
     async def look(self, worker: Worker) -> bool:
         """Ask once. True if the worker is well."""
+        since = self._clock.now()
         try:
             status, body = await ask(worker)
         except UpstreamFailed as failure:
-            worker.probed(failure, 0)
+            worker.probed(failure, 0, since)
             self._tell(worker, failure.message)
             return False
-        worker.probed(None, status)
+        worker.probed(None, status, since)
         if status != SUCCESS:
             # It is up but lists no models (a reranker, say): then it serves what its pool says.
             worker.listed = worker.listed or []

@@ -87,6 +87,10 @@ class Endpoint:
             return False
         return not (streamed and self.unsaid_closes >= UNSAID_CLOSES)
 
+    def heard_at(self) -> float:
+        """When a call that is still under way last brought a byte of its answer; 0 = none did."""
+        return max((connection.heard_at() for connection in self.busy), default=0.0)
+
     def forget(self, connection: Connection) -> None:
         """An idle connection is gone."""
         if connection in self.idle:
@@ -99,7 +103,7 @@ class Endpoint:
             if why:
                 connection.fail(WorkerTimedOut(f"The worker gave {why}."))
         limit = self.timeouts.idle
-        stale = [c for c in self.idle if now - c.idle_since() > limit]
+        stale = [c for c in self.idle if now - c.heard_at() > limit]
         for connection in stale:
             self.idle.remove(connection)
             connection.close()

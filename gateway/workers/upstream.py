@@ -131,8 +131,8 @@ class Connection(asyncio.Protocol):
         """Whether it can carry a request at once."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def idle_since(self) -> float:
-        """When its last answer ended."""
+    def heard_at(self) -> float:
+        """When the last byte of an answer's body came; 0 = none has yet."""
         return self._t_last
 
     def close(self) -> None:

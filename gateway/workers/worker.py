@@ -4,7 +4,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
-from gateway.errors import UpstreamFailed, WorkerUnreachable
+from gateway.errors import UpstreamFailed, WorkerTimedOut, WorkerUnreachable
 from gateway.ports import Part, Receiver
 from gateway.requests import SERVER_ERROR
 from gateway.workers.breaker import Breaker
@@ -24,6 +24,7 @@ class Worker:
     """
 
     __slots__ = (
+        "_answered_at",
         "_breaker",
         "_constant",
         "_now",
@@ -60,6 +61,7 @@ class Worker:
             spawn=spawn,
         )
         self.running = 0
+        self._answered_at = 0.0
         self.takes_stream_options: bool | None = None
         self.listed: list[Card] | None = None
         self._upstream_models: dict[str, str] = {}
@@ -119,12 +121,18 @@ class Worker:
         elif failure is not None or status >= SERVER_ERROR:
             self._breaker.failed(self._now())
         elif status:
+            self._answered_at = self._now()
             self._breaker.succeeded()
 
-    def probed(self, failure: UpstreamFailed | None, status: int) -> None:
-        """Take the outcome of a probe into account."""
+    def probed(self, failure: UpstreamFailed | None, status: int, since: float) -> None:
+        """Take the outcome of a probe, sent at `since`, into account."""
         if isinstance(failure, WorkerUnreachable):
             self._unreachable()
+        elif (
+            isinstance(failure, WorkerTimedOut)
+            and max(self._answered_at, self.endpoint.heard_at()) < since
+        ):
+            self._breaker.hangs(self._now())
         elif failure is not None or status >= SERVER_ERROR:
             self._breaker.probe_failed(self._now())
         else:
