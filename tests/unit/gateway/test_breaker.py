@@ -138,3 +138,24 @@ def test_whatever_happens(events):
         if breaker.ejected_until != before and event == "failed":
             recent = [t for t in failures if now - t <= WITHIN_S]
             assert len(recent) >= FAILURES or before
+
+
+def test_one_that_hangs_is_left_out_until_a_probe_is_answered():
+    breaker = Breaker()
+    for i in range(20):  # asked again and again, before its time is over
+        breaker.hangs(10.0 + i)
+        assert ejected(breaker, 10.0 + i + 10)
+    assert not breaker.well(100.0)
+    breaker.probe_answered()
+    assert not ejected(breaker, 30.0)
+    assert breaker.well(30.0)
+
+
+def test_hanging_doesnt_shorten_an_ejection():
+    breaker, now = Breaker(), 10.0
+    for _ in range(8):
+        breaker.unreachable(now)
+        until = breaker.ejected_until
+        breaker.hangs(now)
+        assert breaker.ejected_until >= until
+        now = breaker.ejected_until
