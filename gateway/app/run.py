@@ -4,6 +4,7 @@ import asyncio
 import logging
 import resource
 import signal
+import socket
 import ssl
 from collections.abc import Callable
 
@@ -19,6 +20,7 @@ from gateway.settings import Settings
 SWEEP_S = 0.25
 CUT_S = 0.05  # for handlers to end once their connections are cut; to aiohttp 0 means: no limit
 FIRST_ROUND_S = 2.0
+SILENCE_S = 60
 BACKLOG = 4096
 FOR_GOOD_S = 10 * 365 * 86400.0
 MAX_HEAD_FIELD_BYTES = 32 << 10  # of a head that aiohttp reads; the lane's own limit is tighter
@@ -73,7 +75,7 @@ class Gateway:
                 server = await self._listen(lanes, runner, with_lane=with_lane)
                 self.ready.set()
                 await self._stop.wait()
-                await self._drain(parts, lanes, server)
+                await self._drain(parts, lanes, runner, server)
             finally:
                 for task in background:
                     task.cancel()
@@ -136,8 +138,10 @@ class Gateway:
             ssl_handshake_timeout=(settings.timeouts.request_head_s or FOR_GOOD_S) if tls else None,
             backlog=BACKLOG,
         )
+        for listening in server.sockets:
+            _look_after(listening, settings.timeouts.request_body_s)
         scheme = "https" if tls else "http"
-        self.addresses = [socket.getsockname()[:2] for socket in server.sockets]
+        self.addresses = [listening.getsockname()[:2] for listening in server.sockets]
         for host, port in self.addresses:
             self._say(f"listening on {scheme}://{f'[{host}]' if ':' in host else host}:{port}")
         return server
@@ -157,7 +161,9 @@ class Gateway:
             except Exception as error:  # what fails here must not end what runs there
                 self._say(f"sweep: {error!r}")
 
-    async def _drain(self, parts: Parts, lanes: Lanes, server: asyncio.Server) -> None:
+    async def _drain(
+        self, parts: Parts, lanes: Lanes, runner: web.AppRunner, server: asyncio.Server
+    ) -> None:
         """Not ready at once; then no more connections; then as long as it takes, within limits."""
         timeouts = self._settings.timeouts
         parts.status.draining = True
@@ -168,7 +174,8 @@ class Gateway:
         parts.bridged.draining = True
         # An exchange ends before its last bytes are on their way to the client.
         await self._wait_or_now(
-            timeouts.drain_timeout_s, lambda: not (parts.desk.live or lanes or parts.bridged)
+            timeouts.drain_timeout_s,
+            lambda: not (parts.desk.live or lanes or parts.bridged or _unread(runner)),
         )
         self._say(f"stopped with {parts.desk.live} requests cut off")
 
@@ -176,6 +183,27 @@ class Gateway:
         end = self._clock.now() + seconds
         while not enough() and not self._stop_now.is_set() and self._clock.now() < end:
             await self._clock.sleep(min(0.05, max(0.0, end - self._clock.now())))
+
+
+def _unread(runner: web.AppRunner) -> bool:
+    """Whether the end of an answer of aiohttp's is still to be taken by its client."""
+    handlers = runner.server.connections if runner.server else []
+    return any(h.transport is not None and h.transport.is_closing() for h in handlers)
+
+
+def _look_after(listening: socket.socket, patience_s: float) -> None:
+    """Have the kernel look after clients that vanish without a word, on all connections to come.
+
+    It asks those that are silent for a minute, and gives up on one that takes nothing for
+    `patience_s`: the sweep sees only those that hold up an answer, not the end of one.
+    """
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_S)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE_S // 4)
+        listening.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, min(int(patience_s * 1000), 2**31 - 1)
+        )
 
 
 async def until_told(gateway: Gateway, *, with_lane: bool) -> None:

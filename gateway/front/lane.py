@@ -82,7 +82,7 @@ class Lane(asyncio.Protocol):
         error = self._lanes.enter(self)
         if error is not None:
             self._keep = False
-            self.refuse(error, b"")
+            self.refuse(error, self._lanes.desk.new_id())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone: whatever is in hand ends."""
@@ -214,9 +214,8 @@ class Lane(asyncio.Protocol):
 
     def _hand_over(self, data: bytes) -> None:
         """Give the connection to aiohttp, at a border between two requests, for good."""
-        lanes, transport = self._lanes, self._transport
-        lanes.leave(self)
-        protocol = lanes.to_aiohttp()
+        transport = self._transport
+        protocol = self._lanes.hand_over(self)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         if self._paused:  # else the later resume would be one too many for it
@@ -259,15 +258,21 @@ class Lane(asyncio.Protocol):
 
     def waits_for(self) -> str:
         """What the client owes, a key of `Lanes.limits`; empty while it is being answered."""
-        if self._transport.is_closing():
+        if self._paused or self._transport.is_closing():
             return "reading"
         if self._exchange is not None:
-            return "reading" if self._paused else ""
+            return ""
         if self._discards:
             return "close"
         if self._head is not None:
             return "body"
         return "head" if self._ahead else "request"
+
+    def idle(self) -> bool:
+        """Whether it waits for a request, though an answer may still be unread."""
+        if self._exchange is not None or self._head is not None:
+            return False
+        return not (self._ahead or self._discards or self._transport.is_closing())
 
     def give_up(self) -> None:
         """The client has taken too long for what it owes."""

@@ -31,6 +31,10 @@ class Registered(Protocol):
         """What the client owes, a key of `Lanes.limits`; empty = nothing."""
         ...
 
+    def idle(self) -> bool:
+        """Whether nothing of a further request has come."""
+        ...
+
     def give_up(self) -> None:
         """It took too long for that."""
         ...
@@ -107,8 +111,14 @@ class Lanes:
         return None
 
     def leave(self, lane: Registered) -> None:
-        """A connection is gone, or handed over."""
+        """A connection is gone."""
         self._all.discard(lane)
+
+    def hand_over(self, lane: Registered) -> asyncio.Protocol:
+        """A connection goes to aiohttp: returns what reads it from here on."""
+        self._all.discard(lane)
+        self.others += 1  # until the next sweep has counted them
+        return self.to_aiohttp()
 
     def sweep(self, now: float, others: int) -> None:
         """Give up on clients that have waited too long with what they owe."""
@@ -123,7 +133,7 @@ class Lanes:
         """Close the connections that wait for a request; the others close behind their answer."""
         self.draining = True
         for lane in list(self._all):
-            if lane.waits_for() == "request":
+            if lane.idle():
                 lane.give_up()
 
     def close(self) -> None:

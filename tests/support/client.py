@@ -146,7 +146,11 @@ async def connected(
     raw.setblocking(False)
     if receive_buffer:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    await loop.sock_connect(raw, ("127.0.0.1", port))
+    try:
+        await loop.sock_connect(raw, ("127.0.0.1", port))
+    except OSError:
+        raw.close()
+        raise
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     _, client = await loop.create_connection(
         Client, sock=raw, ssl=tls, server_hostname="localhost" if tls else None

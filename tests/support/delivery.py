@@ -75,7 +75,7 @@ async def send_in_pieces(running: Running, client: Client, pieces: Sequence[byte
         client.send(pieces[0])
         return
     async with asyncio.timeout(CEILING_S):
-        server = await _server_side(running, client)
+        server = await server_side(running, client)
         sent = 0
         for piece in pieces:
             client.send(piece)
@@ -138,7 +138,7 @@ def _arrived(line: bytes, fields: list[tuple[bytes, bytes]], body: bytes) -> Arr
     return line, kept, body
 
 
-async def _server_side(running: Running, client: Client) -> asyncio.Transport:
+async def server_side(running: Running, client: Client) -> asyncio.Transport:
     """The gateway's end of this client's connection."""
     me = client.transport.get_extra_info("sockname")
     lanes = running.gateway.lanes
