@@ -69,6 +69,29 @@ def test_same_outcome_behind_a_good_request(judging: Judge, case: Case):
     assert most == case.reaches + 1 or (1 <= most <= case.reaches and not case.resumes)
 
 
+def test_same_outcome_around_a_large_body(judging: Judge):
+    """The lane reads it by a protocol of its own."""
+    large = plain(body=b'{"model":"m","messages":["%b"]}' % (b"x" * 200_000))
+    wire = large + plain() + b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
+    head, end = large.index(b"\r\n\r\n") + 4, len(large)
+    cuts = (head - 1, head, head + 1, head + 70_000, end - 1, end, end + 1, end + 50)
+    ways: list[Delivery] = [(wire, NEXT), *((wire[:at], wire[at:], NEXT) for at in cuts)]
+    ways.append((*cut(wire, cuts), NEXT))
+    ways.append((*cut(wire, range(10_000, end, 10_000)), NEXT))
+
+    for outcome in judging.check(ways):
+        assert outcome.statuses[:3] == [200] * 3
+        assert [len(body) for _, _, body in outcome.arrived] == [end - head, len(BODY)]
+
+
+def test_a_large_body_that_ends_early(judging: Judge):
+    large = plain(body=b'{"model":"m","messages":["%b"]}' % (b"x" * 200_000))
+    for missing in (1, 1000, 150_000):
+        (outcome,) = judging.check([(large[:-missing],)])
+        assert outcome.statuses == [408]
+        assert not outcome.arrived
+
+
 # Mutated requests
 
 _SEEDS = (
