@@ -2,7 +2,8 @@
 
 guidellm drives llama.cpp with SmolLM2-135M directly and through tiergate by turns. One core is the
 engine's; load generator and gateway share another. Answers have one length, and the engine caches
-no prompt, so that every run is the same work. The figures are printed.
+no prompt, so that every run is the same work. The figures are printed. Where other work makes them
+differ by more than what is asked, the comparison is skipped, unless every pair says the same.
 
 The first time, guidellm is installed into the cache folder: 1.5 GB, minutes, and the only need of a
 network.
@@ -11,7 +12,7 @@ network.
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
@@ -28,20 +29,19 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(2400)]  # the installation c
 
 STREAMS = 4
 PAIRS = 5
-REAL = Load(demo_worker.MODEL, requests=20, streams=STREAMS, prompt_tokens=64, output_tokens=64)
+REAL = Load(demo_worker.MODEL, requests=16, streams=STREAMS, prompt_tokens=32, output_tokens=64)
 # More streams than slots, answers of a moment: connections come and go all the time.
 HASTY = Load(MODEL, requests=400, streams=16, prompt_tokens=16, output_tokens=16)
-WAYS = "  direct  through   "
 MAY_COST = 0.02  # of the tokens per second
+NOISE = MAY_COST / 2  # between pairs, in the middle: with more, five of them can't tell
 
 
 @dataclass
 class Way:
     """Where the load goes, and what came of it."""
 
-    name: str
     url: str
-    runs: list[Run]
+    runs: list[Run] = field(default_factory=list)
 
     def middle(self, name: str) -> float:
         return median(getattr(run, name) for run in self.runs)
@@ -99,7 +99,7 @@ def test_a_real_model_is_as_fast_as_direct(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    direct, through = Way("direct", real[0], []), Way("through", real[1].url, [])
+    direct, through = Way(real[0]), Way(real[1].url)
     for pair in range(PAIRS):
         # What drifts while this goes on shall fall on both: who was first goes second.
         for way in (direct, through) if pair % 2 == 0 else (through, direct):
@@ -113,9 +113,12 @@ def test_a_real_model_is_as_fast_as_direct(
     for run in direct.runs + through.runs:  # the same work
         assert (run.output_tokens, run.cached_tokens) == ({REAL.output_tokens}, {0})
     assert_remembered_as_ok(real[1], PAIRS * REAL.requests + 1)
-    assert through.middle("tokens_per_s") >= (1 - MAY_COST) * direct.middle("tokens_per_s"), report(
-        direct, through
-    )
+
+    shares = shares_of(direct, through)
+    assert max(shares) >= 1 - MAY_COST
+    if noise(shares) > NOISE:
+        pytest.skip("this machine is too busy to compare speeds")
+    assert median(shares) >= 1 - MAY_COST
 
 
 def test_nothing_is_lost_in_haste(generator: Guidellm, tmp_path: Path) -> None:
@@ -138,17 +141,35 @@ def assert_remembered_as_ok(gateway: Served, requests: int) -> None:
     assert len(records) == requests
 
 
+def shares_of(direct: Way, through: Way) -> list[float]:
+    """Of each pair: through, as a share of direct, of the tokens per second."""
+    pairs = zip(direct.runs, through.runs, strict=True)
+    return [t.tokens_per_s / d.tokens_per_s for d, t in pairs]
+
+
+def noise(shares: list[float]) -> float:
+    """How far a pair usually is from the middle one."""
+    return median(abs(share - median(shares)) for share in shares)
+
+
 def report(direct: Way, through: Way) -> str:
     """The figures of each run, and the medians."""
-    heads = ("tokens/s", "TTFT, ms", "ITL, ms")
-    lines = ["       " + "".join(f"{head:<20}" for head in heads), "  pair " + WAYS * len(heads)]
-    measures = ("tokens_per_s", "ttft_ms", "itl_ms")
+    measures = {"tokens/s": "tokens_per_s", "TTFT, ms": "ttft_ms", "ITL, ms": "itl_ms"}
+    lines = [
+        "       " + "".join(f"{head:<20}" for head in measures),
+        "  pair " + "  direct  through   " * len(measures),
+    ]
     for pair, (d, t) in enumerate(zip(direct.runs, through.runs, strict=True), start=1):
-        figures = (f"{getattr(d, m):8.2f} {getattr(t, m):8.2f}" for m in measures)
+        figures = (f"{getattr(d, m):8.2f} {getattr(t, m):8.2f}" for m in measures.values())
         lines.append(f"{pair:>6} " + "   ".join(figures))
-    figures = (f"{direct.middle(m):8.2f} {through.middle(m):8.2f}" for m in measures)
+    figures = (f"{direct.middle(m):8.2f} {through.middle(m):8.2f}" for m in measures.values())
     lines.append("median " + "   ".join(figures))
-    share = through.middle("tokens_per_s") / direct.middle("tokens_per_s")
+    shares = shares_of(direct, through)
     lost = sum(run.errored + run.incomplete for run in direct.runs)
-    lines.append(f"through/direct: {share:.4f} of the tokens/s; {lost} requests lost directly")
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            *lines,
+            f"through/direct, tokens/s: {median(shares):.4f} ± {noise(shares):.4f}",
+            f"lost directly: {lost} of {PAIRS * REAL.requests} requests",
+        ]
+    )
