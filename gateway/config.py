@@ -151,18 +151,11 @@ def override(
 def check_files(settings: Settings, file: str = "settings") -> list[Problem]:
     """What is wrong with the files that `settings` name; `file` is where they are named.
 
-    Reads the certificate and its key, and looks at the data folder. Writes nothing. Relative
-    paths start where the process does.
+    Reads the certificate and its key. Writes nothing. Relative paths start where the process does.
     """
-    problems = []
-    if settings.tls is not None:
-        problems += [Problem(file, 0, *fault) for fault in _certificate_faults(settings.tls)]
-    data = Path(settings.data).absolute()
-    nearest = next(path for path in (data, *data.parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        expected = "must be a folder to write in, or one that can be made"
-        problems.append(Problem(file, 0, "data", settings.data, expected))
-    return problems
+    if settings.tls is None:
+        return []
+    return [Problem(file, 0, *fault) for fault in _certificate_faults(settings.tls)]
 
 
 def render(settings: Settings) -> str:

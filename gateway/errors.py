@@ -13,12 +13,14 @@ class Outcome(StrEnum):
     """How a request ended: the label in logs and metrics."""
 
     OK = "ok"
-    WORKER_ERROR = "worker_error"  # the worker answered with a 4xx or 5xx of its own
+    WORKER_REFUSED = "worker_refused"  # the worker answered with a 4xx of its own
+    WORKER_ERROR = "worker_error"  # it answered with a 5xx, or with an error in its stream
     BAD_REQUEST = "bad_request"
     REJECTED = "rejected"
     UPSTREAM_FAILED = "upstream_failed"
     STREAM_BROKEN = "stream_broken"
     CLIENT_GONE = "client_gone"
+    STOPPED = "stopped"  # the gateway ended before the answer did
     INTERNAL = "internal"
 
 
@@ -84,8 +86,15 @@ class MethodNotAllowed(BadRequest):
     status = 405
     code = "method_not_allowed"
 
-    def __init__(self, message: str, *, allow: str) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        *,
+        allow: str = "POST",
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message, param=param, retry_after_s=retry_after_s)
         self.allow = allow
 
 
@@ -155,6 +164,22 @@ class ConnectTimedOut(WorkerUnreachable):
 
     status = 504
     code = "worker_timeout"
+
+
+class OutOfFiles(UpstreamFailed):
+    """The gateway may open no further file, so no further connection: no worker's fault."""
+
+    status = 503
+    code = "out_of_files"
+    outcome = Outcome.REJECTED
+
+
+class Stopping(UpstreamFailed):
+    """The gateway ends before the answer does: no worker's fault either."""
+
+    status = 503
+    code = "gateway_stopping"
+    outcome = Outcome.STOPPED
 
 
 class WorkerHungUp(UpstreamFailed):

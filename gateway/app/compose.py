@@ -42,7 +42,7 @@ def compose(settings: Settings, clock: Clock, spawn: Spawn, say: Callable[[str],
     `spawn` starts a task in the caller's scope, `say` tells the operator.
     """
     fleet = _fleet(settings, clock, spawn)
-    log = RequestLog(clock, sys.stdout.buffer) if settings.log.requests else Silent()
+    log = RequestLog(clock, sys.stdout.buffer, say) if settings.log.requests else Silent()
     desk = Desk(
         fleet=fleet,
         log=log,

@@ -6,6 +6,7 @@ import resource
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import Callable
 
 from aiohttp import web
@@ -21,6 +22,7 @@ SWEEP_S = 0.25
 CUT_S = 0.05  # for handlers to end once their connections are cut; to aiohttp 0 means: no limit
 FIRST_ROUND_S = 2.0
 SILENCE_S = 60
+FILES_PER_CONNECTION = 2  # its own and, while it is answered, one to a worker
 BACKLOG = 4096
 FOR_GOOD_S = 10 * 365 * 86400.0
 MAX_HEAD_FIELD_BYTES = 32 << 10  # of a head that aiohttp reads; the lane's own limit is tighter
@@ -79,10 +81,10 @@ class Gateway:
             finally:
                 for task in background:
                     task.cancel()
+                for worker in parts.fleet.workers:
+                    worker.endpoint.close()  # calls in hand fail, and their clients are told
                 lanes.close()
                 await runner.cleanup()
-                for worker in parts.fleet.workers:
-                    worker.endpoint.close()
                 parts.log.close()
 
     async def _front(self, parts: Parts) -> tuple[Lanes, web.AppRunner]:
@@ -167,7 +169,10 @@ class Gateway:
         """Not ready at once; then no more connections; then as long as it takes, within limits."""
         timeouts = self._settings.timeouts
         parts.status.draining = True
-        self._say(f"draining: {parts.desk.live} requests in hand")
+        self._say(
+            f"draining: {parts.desk.live} requests in hand, which have {timeouts.drain_timeout_s:g}"
+            " s to end; a second signal cuts them"
+        )
         await self._wait_or_now(timeouts.drain_delay_s, lambda: False)
         server.close()
         lanes.drain()
@@ -206,17 +211,29 @@ def _look_after(listening: socket.socket, patience_s: float) -> None:
         )
 
 
-async def until_told(gateway: Gateway, *, with_lane: bool) -> None:
+async def until_told(
+    gateway: Gateway, *, with_lane: bool, connections: int, say: Callable[[str], None]
+) -> None:
     """Run it as this process's own: SIGTERM and SIGINT stop it, and it may open many files."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, gateway.stop)
-    _raise_file_limit()
+    # A terminal that closes must not cut what is in hand.
+    loop.add_signal_handler(
+        signal.SIGHUP, say, "SIGHUP: a changed configuration is taken up by a restart only"
+    )
+    files = _raise_file_limit()
+    if files < connections * FILES_PER_CONNECTION:
+        say(
+            f"this process may open {files} files: enough for {files // FILES_PER_CONNECTION}"
+            f" connections, not for the {connections} of limits.connections (see ulimit -n)"
+        )
     await gateway.run(with_lane=with_lane)
 
 
-def _raise_file_limit() -> None:
+def _raise_file_limit() -> int:
     """Every connection is a file; take as many as the system lets this process have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard != resource.RLIM_INFINITY else sys.maxsize

@@ -3,6 +3,7 @@
 It reads arguments, says what is wrong with them, and hands over to `gateway.app`.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,7 +18,7 @@ from gateway.clock import SystemClock
 from gateway.errors import ConfigError
 from gateway.settings import Settings
 
-PROBLEMS, USAGE = 1, 2  # exit codes
+PROBLEMS, USAGE, INTERRUPTED = 1, 2, 130  # exit codes
 
 app = typer.Typer(
     name="tiergate",
@@ -76,7 +77,9 @@ def serve(
     """
     settings = _settings(urls or [], config_file, listen, data, auth)
     try:
-        uvloop.run(until_told(Gateway(settings, SystemClock(), say), with_lane=lane))
+        gateway = Gateway(settings, SystemClock(), say)
+        connections = settings.limits.connections
+        uvloop.run(until_told(gateway, with_lane=lane, connections=connections, say=say))
     except* OSError as group:
         for error in group.exceptions:
             say(f"can't listen on {settings.listen}: {getattr(error, 'strerror', None) or error}")
@@ -118,4 +121,22 @@ def say(text: str) -> None:
 
 def main() -> None:
     """Entry point of `tiergate` and of `python -m gateway`."""
-    app()
+    _fill_standard_files()
+    try:
+        app()
+    except KeyboardInterrupt:  # before the gateway listens to signals
+        sys.exit(INTERRUPTED)
+
+
+def _fill_standard_files() -> None:
+    """Put something where a caller closed one of the first three files.
+
+    The next socket would get its number, and be taken for it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or Path("/dev/null").open("w")  # noqa: SIM115  (as long as the process)
+    sys.stderr = sys.stderr or sys.stdout

@@ -19,7 +19,7 @@ from gateway.errors import (
     WorkerUnreachable,
 )
 from gateway.ports import Call, Part, Pool, ReplySink, Worker
-from gateway.requests import REDIRECTION, Record, RequestHead
+from gateway.requests import CLIENT_ERROR, REDIRECTION, SERVER_ERROR, Record, RequestHead
 from gateway.wire import multipart, openai
 
 ATTEMPTS = 2
@@ -115,7 +115,12 @@ class Exchange:
             return
         if self._call is not None:
             self._call.abort()
-        self._settle(Outcome.CLIENT_GONE)
+        answer = self._answer
+        if self._begun and isinstance(answer, Streamed) and answer.whole(trusted=False):
+            # Some clients close as soon as they have seen the end mark; they have it all.
+            self._settle(_outcome(answer, self.record.status))
+        else:
+            self._settle(Outcome.CLIENT_GONE)
 
     # the worker's connection calls
 
@@ -154,7 +159,7 @@ class Exchange:
             self._pass(call, answer, out or b"", last=whole)
         if whole:
             self._release(None, call.status)
-            self._settle(Outcome.WORKER_ERROR if answer.failed else Outcome.OK)
+            self._settle(_outcome(answer, call.status))
         else:
             self._break(WorkerHungUp("The worker's stream stopped before its end."))
 
@@ -166,7 +171,7 @@ class Exchange:
             # The end mark has passed: the end of the framing is lost, not that of the answer.
             self._sink.write(b"", last=True)
             self._release(None, self.record.status)
-            self._settle(Outcome.WORKER_ERROR if answer.failed else Outcome.OK)
+            self._settle(_outcome(answer, self.record.status))
         else:
             self._break(failure)
 
@@ -184,7 +189,8 @@ class Exchange:
         self._sink.cut()
         self.record.code = failure.code
         self._release(failure, 0)
-        self._settle(Outcome.STREAM_BROKEN)
+        stopped = failure.outcome is Outcome.STOPPED
+        self._settle(Outcome.STOPPED if stopped else Outcome.STREAM_BROKEN)
 
     # sending
 
@@ -365,3 +371,11 @@ class Exchange:
         record.t_end = self._desk.now()
         self._desk.live -= 1
         self._desk.log.ended(record)
+
+
+def _outcome(answer: Answer, status: int) -> Outcome:
+    """How a request ended whose answer passed whole."""
+    if not answer.failed:
+        return Outcome.OK
+    refused = CLIENT_ERROR <= status < SERVER_ERROR
+    return Outcome.WORKER_REFUSED if refused else Outcome.WORKER_ERROR

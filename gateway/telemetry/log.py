@@ -8,6 +8,7 @@ count is logged.
 
 import queue
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import BinaryIO
 
@@ -31,8 +32,12 @@ class RequestLog:
     `ttft`, from the whole request to the first byte of the answer.
     """
 
-    def __init__(self, clock: Clock, out: BinaryIO) -> None:
+    def __init__(
+        self, clock: Clock, out: BinaryIO, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`say` tells the operator, from the writer's thread."""
         self.dropped = 0
+        self._say = say
         self._now_to_wall = clock.wall() - clock.now()
         self._second = -1
         self._second_text = b""
@@ -98,8 +103,10 @@ class RequestLog:
             try:
                 out.write(group)
                 out.flush()
-            except (OSError, ValueError):
-                self.dropped += group.count(b"\n")  # nobody reads us any more; requests go on
+            except (OSError, ValueError) as error:  # nobody reads us any more; requests go on
+                if not self.dropped:
+                    self._say(f"request log: lines are dropped, it can't be written: {error}")
+                self.dropped += group.count(b"\n")
             self._taken += len(group)
 
     def _description(self, record: Record) -> bytes:

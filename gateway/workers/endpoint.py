@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.errors import WorkerHungUp, WorkerTimedOut
+from gateway.errors import Stopping, WorkerTimedOut
 from gateway.ports import Part, Receiver
 from gateway.workers.upstream import Connection
 
@@ -111,6 +111,6 @@ class Endpoint:
     def close(self) -> None:
         """Close everything; calls in hand are told."""
         for connection in list(self.busy):
-            connection.fail(WorkerHungUp("The gateway is shutting down."))
+            connection.fail(Stopping("The gateway is stopping. Retry elsewhere, or in a moment."))
         while self.idle:
             self.idle.pop().close()

@@ -9,6 +9,7 @@ that its client has gone.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
@@ -18,6 +19,7 @@ import httptools
 
 from gateway.errors import (
     ConnectTimedOut,
+    OutOfFiles,
     UpstreamFailed,
     WorkerHungUp,
     WorkerSpokeNonsense,
@@ -279,7 +281,7 @@ class Connection(asyncio.Protocol):
             )
         except (OSError, ValueError) as e:  # ValueError: a host that can't be a name
             self._connecting = None
-            self.fail(WorkerUnreachable(f"The worker could not be reached: {_reason(e)}."))
+            self.fail(_no_connection(e))
 
     def _finish(self) -> None:
         """The answer is whole: the connection waits for the next request, or is closed."""
@@ -315,6 +317,16 @@ class Connection(asyncio.Protocol):
             and endpoint.now() - max(self._t_last, self._t_sent) < UNSAID_CLOSE_WITHIN_S
         ):
             endpoint.unsaid_closes += 1
+
+
+def _no_connection(e: OSError | ValueError) -> UpstreamFailed:
+    """Whose fault it is that there is no connection."""
+    if isinstance(e, OSError) and e.errno in (errno.EMFILE, errno.ENFILE):
+        return OutOfFiles(
+            "The gateway may open no more files. Raise its limit (ulimit -n), or retry later.",
+            retry_after_s=1.0,
+        )
+    return WorkerUnreachable(f"The worker could not be reached: {_reason(e)}.")
 
 
 def _reason(e: Exception) -> str:

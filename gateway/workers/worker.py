@@ -4,7 +4,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
-from gateway.errors import UpstreamFailed, WorkerTimedOut, WorkerUnreachable
+from gateway.errors import OutOfFiles, Stopping, UpstreamFailed, WorkerTimedOut, WorkerUnreachable
 from gateway.ports import Part, Receiver
 from gateway.requests import SERVER_ERROR
 from gateway.workers.breaker import Breaker
@@ -116,6 +116,8 @@ class Worker:
     def release(self, failure: UpstreamFailed | None, status: int) -> None:
         """See `gateway.ports.Worker`. Neither failure nor status: the client left."""
         self.running -= 1
+        if isinstance(failure, OutOfFiles | Stopping):
+            return
         if isinstance(failure, WorkerUnreachable):
             self._unreachable()
         elif failure is not None or status >= SERVER_ERROR:
@@ -126,6 +128,8 @@ class Worker:
 
     def probed(self, failure: UpstreamFailed | None, status: int, since: float) -> None:
         """Take the outcome of a probe, sent at `since`, into account."""
+        if isinstance(failure, OutOfFiles | Stopping):
+            return
         if isinstance(failure, WorkerUnreachable):
             self._unreachable()
         elif (

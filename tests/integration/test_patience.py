@@ -201,12 +201,21 @@ async def test_what_does_not_end_while_draining_is_cut() -> None:
     timeouts = Timeouts(drain_timeout_s=2.0)
     async with standing(timeouts=timeouts) as (gateway, worker, clock):
         worker.scripts.append([s.STREAM_HEAD, s.chunk(s.delta("a")), s.HANG])
-        async with client_of(gateway) as client:
-            client.send(request())
-            await until(lambda: gateway.gateway.parts.desk.live == 1)
+        worker.default = (s.HANG,)
+        async with client_of(gateway) as streaming, client_of(gateway) as waiting:
+            streaming.send(request())
+            await worker.until(lambda: len(worker.seen) == 1)
+            waiting.send(request())
+            await worker.until(lambda: len(worker.seen) == 2)
             gateway.gateway.stop()
             await until(lambda: gateway.gateway.parts.status.draining)
             for _ in range(60):
                 await clock.advance(0.05)
-            assert b"[DONE]" not in await client.rest()
-            await worker.until(lambda: worker.closed_by_peer == 1)
+            stream = await streaming.rest()
+            assert b'"gateway_stopping"' in stream
+            assert b"[DONE]" not in stream
+            assert not stream.endswith(b"0\r\n\r\n")
+            head, _, body = (await waiting.rest()).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 503 ")
+            assert json.loads(body)["error"]["code"] == "gateway_stopping"
+            await worker.until(lambda: worker.closed_by_peer == 2)

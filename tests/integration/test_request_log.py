@@ -113,7 +113,7 @@ async def test_a_worker_that_says_no(stand: Stand, lines: Lines):
     assert (await stand.ask(prompt(), *FIELDS)).status == 400
     (line,) = await lines.wait(1)
     check(line)
-    assert (line["status"], line["outcome"]) == (400, "worker_error")
+    assert (line["status"], line["outcome"]) == (400, "worker_refused")
     assert "code" not in line
 
 

@@ -297,23 +297,14 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
 
 def test_files_are_checked_apart_from_loading(tmp_path):
     (tmp_path / "cert.pem").write_text("no certificate")
-    (tmp_path / "file").write_text("")
     cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
-    settings = Settings(pools=ONE_POOL, tls=Tls(cert, key), data=str(tmp_path / "file" / "x"))
+    settings = Settings(pools=ONE_POOL, tls=Tls(cert, key))
     assert [str(problem) for problem in check_files(settings, "gateway.yaml")] == [
-        f"gateway.yaml  tls.key = {key}: must be a file that can be read",
-        (
-            f"gateway.yaml  data = {tmp_path}/file/x: must be a folder to write in, "
-            "or one that can be made"
-        ),
+        f"gateway.yaml  tls.key = {key}: must be a file that can be read"
     ]
     (tmp_path / "key.pem").write_text("no key")
-    (problem,) = check_files(Settings(pools=ONE_POOL, tls=Tls(cert, key), data=str(tmp_path)))
+    (problem,) = check_files(Settings(pools=ONE_POOL, tls=Tls(cert, key)))
     assert "must be PEM files that belong together" in problem.expected
-
-
-def test_a_folder_that_can_be_made_is_no_problem(tmp_path):
-    assert check_files(Settings(pools=ONE_POOL, data=str(tmp_path / "new" / "deep"))) == []
 
 
 def test_a_start_without_a_file_loads_neither_pydantic_nor_yaml():

@@ -196,7 +196,8 @@ class TestAttempts:
         p.call.head(status, [*JSON, (b"retry-after", b"7")]).tell(b"{}", done=True)
         assert p.sink.status == status
         assert (b"retry-after", b"7") in p.sink.fields
-        assert p.record.outcome is Outcome.WORKER_ERROR
+        refused = status < 500
+        assert p.record.outcome is (Outcome.WORKER_REFUSED if refused else Outcome.WORKER_ERROR)
 
     def test_not_now_passes_if_the_others_are_left_out(self):
         a, b = Worker("a"), Worker("b")
