@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import psutil
 
 from tests.support.programs import Program, program
 from tests.support.tiny_model import CONTEXT, tiny_model
@@ -28,8 +27,6 @@ class Llama:
     def __init__(self, url: str, running: Program) -> None:
         self.url = url
         self.program = running
-        self._port = int(url.rpartition(":")[2])
-        # One connection for all readings: one that we closed would look abandoned for a moment.
         self._client = httpx.Client(base_url=url, timeout=30)
 
     @property
@@ -50,16 +47,6 @@ class Llama:
         lines = self._get("/metrics").text.splitlines()
         pairs = (line.split() for line in lines if line and not line.startswith("#"))
         return {name.removeprefix("llamacpp:"): float(value) for name, value in pairs}
-
-    def abandoned(self) -> int:
-        """How many connections the other side has closed while the server still works on them.
-
-        An idle connection that is closed disappears at once, so these had a request in hand.
-        """
-        connections = psutil.Process(self.program.pid).net_connections("tcp")
-        return sum(
-            c.laddr.port == self._port and c.status == psutil.CONN_CLOSE_WAIT for c in connections
-        )
 
     def close(self) -> None:
         """Take no more readings."""

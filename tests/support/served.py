@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import psutil
 
 from tests.support.programs import Program, program, until
 
@@ -30,6 +31,12 @@ class Served:
     def ready(self) -> bool:
         """Whether it says that it can serve."""
         return httpx.get(f"{self.url}/readyz").status_code == 200
+
+    def connections_to(self, url: str) -> set[int]:
+        """Its open connections to a worker, by their own ports."""
+        port = int(url.rpartition(":")[2])
+        connections = psutil.Process(self.program.pid).net_connections("tcp")
+        return {c.laddr.port for c in connections if c.raddr and c.raddr.port == port}
 
     def records(self) -> list[dict[str, Any]]:
         """Its request log so far: a record for each request that has ended."""
