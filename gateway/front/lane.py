@@ -94,6 +94,13 @@ class Lane(asyncio.Protocol):
         if exchange is not None:
             exchange.abort()
 
+    def eof_received(self) -> bool:
+        """The client has ended its side, which is how one that hangs up looks: it has gone."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.abort()
+        return False
+
     def data_received(self, data: bytes) -> None:
         """More of a body, a request sent ahead, or the next request."""
         if self._discards:
