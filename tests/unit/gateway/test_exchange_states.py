@@ -53,6 +53,7 @@ PIECES = {
     "1 MB": b"x" * (1 << 20),
     "300 KB": b"x" * (300 << 10),
 }
+END_MARKS = (b"[DONE]", b'"stop"', b"message_stop", b"response.completed")
 STATUSES = (200, 200, 200, 204, 302, 400, 404, 422, 429, 500, 502, 503, 504)
 FAILURES = (
     WorkerUnreachable("The worker could not be reached: refused."),
@@ -77,8 +78,9 @@ class Events(RuleBasedStateMachine):
             max_size=3,
         ),
         reader=st.sampled_from(("keeps up", "pauses at every write")),
+        body=st.sampled_from((*sorted(BODIES), "stream", "plain", "stream", "plain", None)),
     )
-    def start(self, path, workers, reader):
+    def start(self, path, workers, reader, body):
         played = []
         for i, (upstream, takes, ejected_until) in enumerate(workers):
             worker = Worker(f"w{i}", upstream=upstream)
@@ -90,6 +92,8 @@ class Events(RuleBasedStateMachine):
         self.taken = False
         if reader != "keeps up":
             self.played.sink.on_write = self.pause
+        if body is not None:
+            self.take(body)
 
     # the client's side
 
@@ -106,10 +110,11 @@ class Events(RuleBasedStateMachine):
         self.played.exchange.resume()
 
     @precondition(lambda self: not self.over)
-    @rule()
-    def hang_up(self):
-        self.played.sink.left = True
-        self.played.exchange.abort()
+    @rule(really=st.sampled_from((False, False, False, True)))
+    def hang_up(self, really):
+        if really:
+            self.played.sink.left = True
+            self.played.exchange.abort()
 
     @precondition(lambda self: not self.taken and not self.over)
     @rule()
@@ -118,6 +123,9 @@ class Events(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.taken and not self.over)
     @rule(body=st.sampled_from(sorted(BODIES)))
+    def take_later(self, body):
+        self.take(body)
+
     def take(self, body):
         self.taken = True
         self.played.take(BODIES[body])
@@ -132,11 +140,29 @@ class Events(RuleBasedStateMachine):
         chunks=st.lists(st.sampled_from(sorted(PIECES)), max_size=3),
         done=st.booleans(),
     )
+    def answer_somehow(self, status, fields, by_close, chunks, done):
+        self.answer(status, fields, by_close, chunks, done)
+
     def answer(self, status, fields, by_close, chunks, done):
         call = self.call
         if not call.status:
             call.head(status, fields, by_close=by_close)
         call.tell(*(PIECES[name] for name in chunks), done=done)
+
+    @precondition(lambda self: self.call is not None)
+    @rule(
+        status=st.sampled_from(STATUSES),
+        chunks=st.lists(st.sampled_from(sorted(PIECES)), max_size=2),
+        by_close=st.booleans(),
+        done=st.booleans(),
+    )
+    def stream(self, status, chunks, by_close, done):
+        self.answer(status, SSE, by_close, chunks, done)
+
+    @precondition(lambda self: self.call is not None and self.call.status)
+    @rule(end=st.sampled_from(("done", "message_stop", "completed", "whole", "half done")))
+    def finish(self, end):
+        self.call.tell(PIECES[end], done=True)
 
     @precondition(lambda self: self.call is not None)
     @rule(failure=st.sampled_from(FAILURES))
@@ -190,8 +216,10 @@ class Events(RuleBasedStateMachine):
     def record_is_true(self):
         record, sink = self.played.record, self.played.sink
         if sink.left:  # some close as soon as they have seen the end mark
-            had_it_all = record.outcome is Outcome.OK and (b"[DONE]" in sink.body)
-            assert had_it_all or record.outcome is Outcome.CLIENT_GONE
+            had_it_all = any(mark in sink.body for mark in END_MARKS)
+            assert record.outcome is Outcome.CLIENT_GONE or (
+                record.outcome is Outcome.OK and had_it_all
+            )
         elif sink.end == "refused":
             assert record.status == sink.refused.status
             assert record.outcome is sink.refused.outcome
@@ -199,8 +227,8 @@ class Events(RuleBasedStateMachine):
             assert record.outcome is Outcome.STREAM_BROKEN
             assert record.code
         else:
-            ends = {2: Outcome.OK, 4: Outcome.WORKER_REFUSED, 5: Outcome.WORKER_ERROR}
-            assert record.outcome is ends[sink.status // 100]
+            ends = {4: Outcome.WORKER_REFUSED, 5: Outcome.WORKER_ERROR}
+            assert record.outcome is ends.get(sink.status // 100, Outcome.OK)
         assert record.t0 <= record.t_end
         if record.t_sent:
             assert record.t0 <= record.t_sent <= record.t_end
@@ -209,16 +237,23 @@ class Events(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "played") and not self.over:
-            self.hang_up()
+            self.hang_up(really=True)
             self.played.check_settled()
 
 
-TestEvents = Events.TestCase
-TestEvents.settings = settings(
-    max_examples=200,
+class ManyEvents(Events):
+    """The same for minutes, new ones each time."""
+
+
+SETTINGS = settings(
+    max_examples=300,
     stateful_step_count=12,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
-TestEvents.pytestmark = [pytest.mark.timeout(120)]
+TestEvents = Events.TestCase
+TestEvents.settings = SETTINGS
+TestManyEvents = ManyEvents.TestCase
+TestManyEvents.settings = settings(SETTINGS, max_examples=5000, derandomize=False)
+TestManyEvents.pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
