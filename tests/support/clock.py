@@ -66,3 +66,4 @@ class ManualClock:
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
         self._now = end
+        await asyncio.sleep(0)  # or a loop that waits by advancing might never let others run

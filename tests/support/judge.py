@@ -35,13 +35,7 @@ class Judge:
         self.aiohttp = await enter(running(settings, with_lane=False, clock=self.clock))
 
     def stop(self) -> None:
-        self._runner.run(self._stop())
-
-    async def _stop(self) -> None:
-        closing = asyncio.ensure_future(self._stack.aclose())
-        while not closing.done():
-            await self.clock.advance(1.0)
-            await asyncio.sleep(0)
+        self._runner.run(self._stack.aclose())
 
     def with_lane(self, delivery: Delivery) -> Outcome:
         return self._runner.run(deliver(self.lane, self.worker, self.clock, delivery))
