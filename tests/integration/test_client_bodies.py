@@ -105,6 +105,10 @@ _PACKED = gzip.compress(BODY)
         ("deflate", zlib.compress(BODY) + b"and more"),
         ("deflate", b"\xff\xff\xff\xff"),
     ],
+    ids=[
+        *("not packed", "JSON", "nothing", "a byte short", "half", "only a head", "wrong sum"),
+        *("damaged", "more behind", "zlib cut", "zlib and more", "not deflate"),
+    ],
 )
 @on_uvloop
 async def test_broken_packing_is_refused(lane: bool, encoding: str, packed: bytes):
