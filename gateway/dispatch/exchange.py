@@ -126,26 +126,34 @@ class Exchange:
 
     def receive(self, call: Call, chunks: list[bytes], *, done: bool) -> None:
         """See `gateway.ports.Receiver`."""
-        if done:
-            self._call = None
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         answer = self._answer
+        if self._begun and not done and answer is not None:  # nearly every read of a stream
+            out = answer.feed(data, done=False)
+            if out:
+                self.record.bytes_out += len(out)
+                self._sink.write(out, last=False)
+            return
+        if done:
+            self._call = None
         if answer is None:
-            if not data and not done and is_stream(call):
-                return  # until a byte of the body came, another worker may still answer
-            if self._sent_again(call, done=done):
-                return
-            answer = self._answer = answer_for(call, self._route, strip=self._asked)
-        self._feed(call, answer, data, done=done)
+            answer = self._opened(call, data, done=done)
+        if answer is not None:
+            self._feed(call, answer, data, done=done)
+
+    def _opened(self, call: Call, data: bytes, *, done: bool) -> Answer | None:
+        """How the answer will pass, at the first sight of it; None: it won't, or not yet."""
+        if not data and not done and is_stream(call):
+            return None  # until a byte of the body came, another worker may still answer
+        if self._sent_again(call, done=done):
+            return None
+        self._answer = answer_for(call, self._route, strip=self._asked)
+        return self._answer
 
     def _feed(self, call: Call, answer: Answer, data: bytes, *, done: bool) -> None:
         out = answer.feed(data, done=done)
         if done:
             self._finish(call, answer, out)
-        elif self._begun:
-            if out:
-                self.record.bytes_out += len(out)
-                self._sink.write(out, last=False)
         elif out is not None:
             self._pass(call, answer, out, last=False)
 

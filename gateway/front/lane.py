@@ -333,6 +333,9 @@ class Lane(asyncio.Protocol):
 
     def write(self, data: bytes, *, last: bool) -> None:
         """See `gateway.ports.ReplySink`."""
+        if self._chunked and not last and 0 < len(data) < JOINED_BYTES:  # nearly every one
+            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+            return
         if not self._chunked:
             if data:
                 self._transport.write(data)

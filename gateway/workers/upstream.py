@@ -49,6 +49,7 @@ class Connection(asyncio.Protocol):
         "_head_bytes",
         "_head_done",
         "_keep",
+        "_now",
         "_parser",
         "_parts",
         "_paused",
@@ -66,6 +67,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
+        self._now = endpoint.now
         self._receiver: Receiver | None = None
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -187,7 +189,7 @@ class Connection(asyncio.Protocol):
             return
         if chunks:
             self._chunks = []
-            self._t_last = self._endpoint.now()
+            self._t_last = self._now()
         receiver.receive(self, chunks, done=self._done)
 
     def connection_lost(self, exc: Exception | None) -> None:
